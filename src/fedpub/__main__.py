@@ -1,0 +1,5 @@
+import sys
+
+from fedpub.cli import main
+
+sys.exit(main())

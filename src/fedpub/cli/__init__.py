@@ -1,0 +1,86 @@
+"""The command line: verbs only, no logic.
+
+A verb is one function: its signature becomes its flags, its docstring its help with one example that works.
+Nothing heavy is imported before the verb is known, so that help answers at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+from fedpub import __version__
+from fedpub.errors import FedpubError, unknown
+
+VERBS: dict[str, tuple[str, str]] = {  # what is typed: (module:function, one line for the overview)
+    "demo": ("demo:demo", "see it work: two minutes on a built-in graph, no download"),
+    "data list": ("data:list_", "the graphs that are known by name"),
+    "data stats": ("data:stats", "what the clients of a partition look like"),
+    "data partition": ("data:partition", "divide a graph among clients and save who holds what"),
+    "data import": ("data_import:import_", "your own graph from CSV or Parquet tables"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb; the exit status: 0 done, 2 something the user can mend, 130 interrupted."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_overview())
+        return 0
+    if words[0] in ("-V", "--version"):
+        print(f"fedpub {__version__}")
+        return 0
+    try:
+        verb, rest = _split(words)
+        if verb is None:
+            print(_overview(words[0]))
+            return 0
+        return _run(verb, rest)
+    except FedpubError as error:
+        print(f"fedpub: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("fedpub: interrupted", file=sys.stderr)
+        return 130
+
+
+def _split(words: list[str]) -> tuple[str | None, list[str]]:
+    """The verb and its arguments; no verb where only a group such as `data` was given."""
+    two = " ".join(words[:2])
+    if two in VERBS:
+        return two, words[2:]
+    if words[0] in VERBS:
+        return words[0], words[1:]
+    group = [verb.removeprefix(f"{words[0]} ") for verb in VERBS if verb.startswith(f"{words[0]} ")]
+    if not group:
+        raise unknown("command", words[0], dict.fromkeys(verb.split()[0] for verb in VERBS))
+    if len(words) == 1 or words[1] in ("-h", "--help"):
+        return None, []
+    raise unknown(f"command after {words[0]!r}", words[1], group)
+
+
+def _run(verb: str, arguments: list[str]) -> int:
+    import tyro
+
+    module, function = VERBS[verb][0].split(":")
+    action = getattr(importlib.import_module(f"fedpub.cli.{module}"), function)
+    tyro.cli(action, prog=f"fedpub {verb}", args=arguments)
+    return 0
+
+
+def _overview(group: str = "") -> str:
+    shown = {verb: line for verb, (_, line) in VERBS.items() if not group or verb.startswith(f"{group} ")}
+    width = max(map(len, shown))
+    lines = [f"  {verb:<{width}}  {line}" for verb, line in shown.items()]
+    return "\n".join(
+        [
+            "fedpub: personalised subgraph federated learning",
+            "",
+            "usage: fedpub VERB [flags]      fedpub VERB --help shows its flags and an example",
+            "",
+            *lines,
+            "",
+            "  --version  --help",
+        ]
+    )

@@ -1,0 +1,1 @@
+"""From a named or an own graph to the clients of an experiment."""

@@ -1,0 +1,19 @@
+"""Problems that a user can mend."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class FedpubError(Exception):
+    """One sentence that names the value, the place and the way out; the command line exits with status 2."""
+
+
+def unknown(kind: str, value: str, known: Iterable[str]) -> FedpubError:
+    """The error for a name that does not exist, with the nearest names that do."""
+    known = list(known)
+    near = difflib.get_close_matches(value.lower(), [k.lower() for k in known], n=3, cutoff=0.5)
+    near = [k for k in known if k.lower() in near]
+    hint = f"did you mean {' or '.join(near)}" if near else f"choose one of {', '.join(known)}"
+    return FedpubError(f"unknown {kind} {value!r}: {hint}")

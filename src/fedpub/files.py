@@ -1,0 +1,79 @@
+"""Writing files so that a reader never sees half of one."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import safetensors
+import safetensors.torch
+from torch import Tensor
+
+from fedpub.errors import FedpubError
+
+
+@contextmanager
+def atomic(path: Path) -> Iterator[Path]:
+    """A temporary name beside `path` that becomes `path` when the block ends well and vanishes when not."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise FedpubError(f"cannot write {path}: {error.strerror}; choose a folder you may write to") from error
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        with temporary.open("rb") as written:
+            os.fsync(written.fileno())
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    with atomic(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """Tensors and strings in one safetensors file; the same content gives the same bytes."""
+    # safetensors writes the header's strings in hash order, which differs between processes: one string only.
+    packed = {name: tensor.detach().cpu().contiguous() for name, tensor in sorted(tensors.items())}
+    with atomic(path) as temporary:
+        safetensors.torch.save_file(packed, temporary, metadata={"fedpub": _dump(metadata)})
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """What `write_tensors` wrote, in memory of its own."""
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            metadata = _load((file.metadata() or {}).get("fedpub", "{}"))
+            # A clone is aligned as torch aligns: results stay the same to the last bit after a resume.
+            return {name: file.get_tensor(name).clone() for name in file.keys()}, metadata  # noqa: SIM118
+    except FileNotFoundError as error:
+        raise FedpubError(f"there is no file {path}") from error
+    except (safetensors.SafetensorError, OSError, ValueError) as error:
+        raise FedpubError(f"{path} cannot be read ({error}); it is damaged or not a fedpub file") from error
+
+
+def _dump(metadata: Mapping[str, str]) -> str:
+    return json.dumps(dict(metadata), sort_keys=True)
+
+
+def _load(text: str) -> dict[str, str]:
+    loaded = json.loads(text)
+    if not isinstance(loaded, dict):
+        raise ValueError("its header is not a JSON object")
+    return {str(key): str(value) for key, value in loaded.items()}
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
