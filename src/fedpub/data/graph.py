@@ -112,13 +112,13 @@ class Graph:
                 "pass them through fedpub.data.graph.undirected"
             )
 
-    def digest(self) -> str:
-        """SHA-256 of features, labels, edges and clients: what a result may depend on."""
+    def digest(self, features: bool = True) -> str:
+        """SHA-256 of edges, labels, clients and, unless left out, features: what a result may depend on."""
         sha = hashlib.sha256()
         parts = [self.edges, self.y]
         if self.client is not None:
             parts.append(self.client)
-        if self.num_features:
+        if features and self.num_features:
             x = to_scipy(self.x)
             x.sort_indices()
             parts += [torch.from_numpy(a) for a in (x.indptr.astype("<i8"), x.indices.astype("<i8"), x.data)]
@@ -171,7 +171,10 @@ class Graph:
             x = tensors["x"]
         else:
             shape = tuple(tensors["x.shape"].tolist())
-            x = csr(tensors["x.indptr"], tensors["x.indices"], tensors["x.values"], shape)
+            try:
+                x = csr(tensors["x.indptr"], tensors["x.indices"], tensors["x.values"], shape)
+            except RuntimeError as error:
+                raise FedpubError(f"{path} is damaged: its sparse features are inconsistent ({error})") from error
         ids = json.loads(tensors["node_ids"].numpy().tobytes()) if "node_ids" in tensors else ()
         return Graph(
             x=x,
@@ -220,7 +223,7 @@ def row_normalised(graph: Graph) -> Graph:
 def csr(indptr: Tensor, indices: Tensor, values: Tensor, shape: tuple[int, ...]) -> Tensor:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-        return torch.sparse_csr_tensor(indptr, indices, values, size=shape)
+        return torch.sparse_csr_tensor(indptr, indices, values, size=shape, check_invariants=True)
 
 
 def to_scipy(x: Tensor) -> Any:

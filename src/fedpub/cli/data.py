@@ -1,0 +1,150 @@
+"""Verbs on data: list, stats, partition."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from fedpub.data import datasets
+from fedpub.data.partition import Partition, cached_partition
+from fedpub.data.partition import partition as make_partition
+from fedpub.data.split import split, without_training
+from fedpub.data.statistics import PartitionStatistics, partition_statistics
+
+
+def list_(json: bool = False) -> None:
+    """The graphs that are known by name; a file that `fedpub data import` wrote can be used in their place.
+
+    Example: fedpub data list
+
+    Args:
+        json: Print a list of objects instead of a table.
+    """
+    rows = [{"dataset": name, "about": datasets.about(name)} for name in datasets.names()]
+    if json:
+        print(json_module.dumps(rows, indent=2))
+        return
+    table = Table("dataset", "what it is", box=None, header_style="bold")
+    for row in rows:
+        table.add_row(row["dataset"], row["about"])
+    Console().print(table)
+
+
+def stats(
+    dataset: str = "communities",
+    scenario: str = "natural",
+    clients: tuple[int, ...] = (),
+    seed: int = 0,
+    ratios: tuple[float, float, float] | None = None,
+    alpha: float = 0.5,
+    data_root: Path | None = None,
+    json: bool = False,
+) -> None:
+    """What the clients of a partition look like: size, clustering, heterogeneity, missing edges.
+
+    Edges are counted in both directions, as in the paper. Heterogeneity is the Jensen-Shannon distance of the label
+    distributions over all pairs of clients (median, and mean).
+
+    Example: fedpub data stats --dataset communities --scenario disjoint --clients 5 10 20
+
+    Args:
+        dataset: A name from `fedpub data list` or a graph file.
+        scenario: disjoint, overlapping, imbalanced, louvain, leiden, random, dirichlet or natural.
+        clients: One or several numbers of clients; none for natural clients.
+        seed: Of partition and split.
+        ratios: Shares of the nodes for training, validation and test.
+        alpha: Label skew of dirichlet: small is strong.
+        data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
+        json: Print a list of objects, one per number of clients, instead of a table.
+    """
+    graph = datasets.load(dataset, data_root, features=False)
+    chosen = split(graph, seed, ratios or datasets.split_ratios(dataset))
+    found = []
+    for count in clients or (None,):
+        parts = cached_partition(graph, scenario, count, seed, alpha)
+        found.append(partition_statistics(graph, parts, chosen))
+    if json:
+        print(json_module.dumps([one.to_json() for one in found], indent=2))
+        return
+    show_statistics(found)
+
+
+def partition(
+    dataset: str = "communities",
+    scenario: str = "disjoint",
+    clients: int | None = None,
+    seed: int = 0,
+    ratios: tuple[float, float, float] | None = None,
+    alpha: float = 0.5,
+    data_root: Path | None = None,
+    out: Path | None = None,
+) -> None:
+    """Divide a graph among clients and save who holds what.
+
+    The file's name holds graph, scenario, number of clients and seed; the same call gives the same bytes.
+
+    Example: fedpub data partition --dataset communities --scenario louvain --clients 10 --out partitions
+
+    Args:
+        dataset: A name from `fedpub data list` or a graph file.
+        scenario: disjoint, overlapping, imbalanced, louvain, leiden, random, dirichlet or natural.
+        clients: Number of clients; none for natural clients.
+        seed: Of partition and split.
+        ratios: Shares of the nodes for training, validation and test.
+        alpha: Label skew of dirichlet: small is strong.
+        data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
+        out: Folder for the file; else the cache folder.
+    """
+    graph = datasets.load(dataset, data_root, features=False)
+    chosen = split(graph, seed, ratios or datasets.split_ratios(dataset))
+    if out is None:
+        made = cached_partition(graph, scenario, clients, seed, alpha)
+    else:
+        made = make_partition(graph, scenario, clients, seed, alpha)
+        made.save(out / made.file_name)
+    show_partition(made, [int(chosen.train[nodes].sum()) for nodes in made.nodes])
+    for client in without_training(made.nodes, chosen):
+        Console().print(f"[yellow]client {client} has no training node: use fewer clients or a larger first ratio")
+
+
+def show_statistics(found: list[PartitionStatistics]) -> None:
+    graph = found[0].graph
+    table = Table(title=f"{found[0].dataset}, {found[0].scenario}", title_justify="left", header_style="bold")
+    for heading in ("", "whole graph", *(f"{one.clients} clients" for one in found)):
+        table.add_column(heading, justify="left" if not heading else "right")
+
+    def row(name: str, whole: str, cells: list[str]) -> None:
+        table.add_row(name, whole, *cells)
+
+    row("nodes", f"{graph.nodes:,}", [f"{_round(one.nodes):,}" for one in found])
+    row("edges (both directions)", f"{graph.edges:,}", [f"{_round(one.edges):,}" for one in found])
+    row("classes", str(graph.classes), [f"{one.classes_per_client:.1f}" for one in found])
+    row("clustering coefficient", f"{graph.clustering:.3f}", [f"{one.clustering:.3f}" for one in found])
+    row("heterogeneity, median", "", [f"{one.heterogeneity:.3f}" for one in found])
+    row("heterogeneity, mean", "", [f"{one.heterogeneity_mean:.3f}" for one in found])
+    row("missing edges, in all", "", [f"{one.missing_edges:,}" for one in found])
+    row("isolated nodes", str(graph.isolated), [f"{one.isolated_nodes:.1f}" for one in found])
+    row("training nodes, fewest to most", "", [f"{min(t):,} to {max(t):,}" for t in (o.training_nodes for o in found)])
+    Console().print(table)
+    for one in found:
+        for client, count in enumerate(one.training_nodes):
+            if not count:
+                Console().print(f"[yellow]{one.clients} clients: client {client} has no training node")
+
+
+def show_partition(made: Partition, training: list[int]) -> None:
+    sizes = [len(nodes) for nodes in made.nodes]
+    Console().print(
+        f"{made.graph}: {made.num_clients} {made.scenario} clients of {min(sizes):,} to {max(sizes):,} nodes, "
+        f"{min(training):,} to {max(training):,} of them for training\n{made.file_name}",
+        soft_wrap=True,
+        highlight=False,
+    )
+
+
+def _round(value: float) -> int:
+    """Half up, as the paper's table does."""
+    return int(value + 0.5)

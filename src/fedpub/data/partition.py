@@ -1,0 +1,284 @@
+"""Who holds which node: the scenarios of the paper and of practice.
+
+Every scenario is a function of a graph, the number of clients and a seed; the same seed gives the same clients.
+Adjacencies are sparse throughout, so the cost grows with the edges.
+"""
+
+from __future__ import annotations
+
+import json
+import random as python_random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedpub.data.download import cache_folder
+from fedpub.data.graph import Graph
+from fedpub.errors import FedpubError, unknown
+from fedpub.files import read_tensors, write_tensors
+from fedpub.rng import derive, numpy_stream
+
+FORMAT = "fedpub-partition-1"
+SAMPLES = 5  # overlapping: clients drawn from each METIS community
+# Imbalanced: parts that go to a client on top of its first one, for every ten clients. The paper merges 5, 3, 2, 2
+# and 2 of 20 parts, which leaves eleven clients, not the ten it names; one more pair makes it ten.
+MERGES = (4, 2, 1, 1, 1, 1, 0, 0, 0, 0)
+
+Nodes = tuple[Tensor, ...]  # the nodes of each client, ascending
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """The nodes of every client, and how they were chosen."""
+
+    nodes: Nodes
+    scenario: str
+    seed: int
+    graph: str  # its name
+    digest: str  # of the graph's structure and labels
+    alpha: float | None = None  # dirichlet only
+
+    @property
+    def num_clients(self) -> int:
+        return len(self.nodes)
+
+    @property
+    def file_name(self) -> str:
+        return _file_name(self.graph, self.digest, self.scenario, self.num_clients, self.seed, self.alpha)
+
+    def save(self, path: Path) -> None:
+        tensors = {
+            "nodes": torch.cat(self.nodes),
+            "sizes": torch.tensor([len(own) for own in self.nodes]),
+        }
+        header = {"format": FORMAT, "scenario": self.scenario, "seed": str(self.seed), "graph": self.graph}
+        write_tensors(path, tensors, header | {"digest": self.digest, "alpha": json.dumps(self.alpha)})
+
+    @staticmethod
+    def load(path: Path) -> Partition:
+        tensors, header = read_tensors(path)
+        if header.get("format") != FORMAT:
+            raise FedpubError(f"{path} is not a partition of fedpub; make one with: fedpub data partition --help")
+        nodes = torch.split(tensors["nodes"], tensors["sizes"].tolist())
+        alpha = json.loads(header["alpha"])
+        return Partition(nodes, header["scenario"], int(header["seed"]), header["graph"], header["digest"], alpha)
+
+
+def partition(graph: Graph, scenario: str, clients: int | None = None, seed: int = 0, alpha: float = 0.5) -> Partition:
+    """Divide a graph among clients; `clients` may be left out for natural ones, `alpha` is dirichlet's."""
+    if scenario not in SCENARIOS:
+        raise unknown("scenario", scenario, SCENARIOS)
+    count = _check_clients(graph, scenario, clients)
+    nodes = SCENARIOS[scenario](graph, count, seed, alpha)
+    for client, own in enumerate(nodes):
+        if not len(own):
+            raise FedpubError(
+                f"scenario {scenario!r} leaves client {client} of {count} without a node of {graph.name!r} "
+                f"({graph.num_nodes} nodes); use fewer clients"
+            )
+    kept = alpha if scenario == "dirichlet" else None
+    return Partition(nodes, scenario, seed, graph.name, graph.digest(features=False), kept)
+
+
+def cached_partition(graph: Graph, scenario: str, clients: int | None, seed: int, alpha: float = 0.5) -> Partition:
+    """The same, kept in the cache folder under a name that holds everything it depends on."""
+    if scenario not in SCENARIOS:
+        raise unknown("scenario", scenario, SCENARIOS)
+    count = _check_clients(graph, scenario, clients)
+    kept = alpha if scenario == "dirichlet" else None
+    path = (
+        cache_folder()
+        / "partitions"
+        / _file_name(graph.name, graph.digest(features=False), scenario, count, seed, kept)
+    )
+    if path.is_file():
+        return Partition.load(path)
+    made = partition(graph, scenario, clients, seed, alpha)
+    made.save(path)
+    return made
+
+
+def _file_name(graph: str, digest: str, scenario: str, clients: int, seed: int, alpha: float | None) -> str:
+    extra = "" if alpha is None else f"-alpha{alpha:g}"
+    return f"{graph}-{digest[:10]}-{scenario}{extra}-clients{clients}-seed{seed}.partition"
+
+
+def _check_clients(graph: Graph, scenario: str, clients: int | None) -> int:
+    """The number of clients, when the scenario can make that many."""
+    if scenario == "natural":
+        if graph.client is None:
+            raise FedpubError(
+                f"graph {graph.name!r} has no natural clients; import it with --client COLUMN or one node file "
+                "per client, or choose another scenario"
+            )
+        natural = len(graph.client_names)
+        if clients not in (None, natural):
+            raise FedpubError(f"graph {graph.name!r} has {natural} natural clients, not {clients}; leave --clients out")
+        return natural
+    if clients is None:
+        raise FedpubError(f"scenario {scenario!r} needs a number of clients; give --clients")
+    if clients < 1:
+        raise FedpubError(f"{clients} clients are not possible; give --clients 1 or more")
+    if clients > graph.num_nodes:
+        raise FedpubError(
+            f"{clients} clients are more than the {graph.num_nodes} nodes of {graph.name!r}; use fewer clients"
+        )
+    if scenario == "overlapping" and clients % SAMPLES:
+        low = max(SAMPLES, clients // SAMPLES * SAMPLES)
+        raise FedpubError(
+            f"overlapping draws {SAMPLES} clients from each community, so {clients} clients are not possible; "
+            f"use {low} or {clients // SAMPLES * SAMPLES + SAMPLES}"
+        )
+    return clients
+
+
+def disjoint(graph: Graph, clients: int, seed: int, alpha: float) -> Nodes:
+    """METIS: balanced parts with few edges between them."""
+    return _by_part(_metis(graph, clients, seed))
+
+
+def overlapping(graph: Graph, clients: int, seed: int, alpha: float) -> Nodes:
+    """METIS into a fifth as many communities; from each, five samples of half its nodes."""
+    stream = numpy_stream(seed, "overlapping")
+    nodes = []
+    for community in _by_part(_metis(graph, clients // SAMPLES, seed)):
+        for sample in range(SAMPLES):
+            half = (len(community) + sample % 2) // 2  # an odd node falls to every other client
+            chosen = stream.permutation(community.numpy())[:half]
+            nodes.append(torch.from_numpy(np.sort(chosen)))
+    return tuple(nodes)
+
+
+def imbalanced(graph: Graph, clients: int, seed: int, alpha: float) -> Nodes:
+    """METIS into twice as many parts, of which some clients get several: of ten 5, 3, 2, 2, 2, 2, 1, 1, 1 and 1."""
+    sizes = np.ones(clients, dtype=int)
+    for client in range(clients):
+        sizes[client] += min(MERGES[client % len(MERGES)], 2 * clients - sizes.sum())
+    sizes[0] += 2 * clients - sizes.sum()
+    if 2 * clients > graph.num_nodes:
+        raise FedpubError(
+            f"imbalanced needs {2 * clients} parts for {clients} clients, more than the {graph.num_nodes} nodes of "
+            f"{graph.name!r}; use fewer clients"
+        )
+    parts = numpy_stream(seed, "imbalanced").permutation(2 * clients)
+    owner_of_part = np.empty(2 * clients, dtype=np.int64)
+    owner_of_part[parts] = np.repeat(np.arange(clients), sizes)
+    return _by_part(owner_of_part[_metis(graph, 2 * clients, seed)], clients)
+
+
+def louvain(graph: Graph, clients: int, seed: int, alpha: float) -> Nodes:
+    """Louvain's communities, cut and merged to the number of clients as FedSage does."""
+    found = _igraph(graph, seed).community_multilevel()
+    return _merge_communities(np.asarray(found.membership), clients, seed)
+
+
+def leiden(graph: Graph, clients: int, seed: int, alpha: float) -> Nodes:
+    """Leiden's communities (modularity), cut and merged in the same way."""
+    found = _igraph(graph, seed).community_leiden(objective_function="modularity", n_iterations=10)
+    return _merge_communities(np.asarray(found.membership), clients, seed)
+
+
+def random(graph: Graph, clients: int, seed: int, alpha: float) -> Nodes:
+    """Equal shares of the nodes, without regard to edges or labels."""
+    order = numpy_stream(seed, "random").permutation(graph.num_nodes)
+    return tuple(torch.from_numpy(np.sort(share)) for share in np.array_split(order, clients))
+
+
+def dirichlet(graph: Graph, clients: int, seed: int, alpha: float) -> Nodes:
+    """Label skew: each class is shared out by proportions drawn from Dirichlet(alpha); nodes without a label evenly."""
+    if alpha <= 0:
+        raise FedpubError(f"dirichlet needs a positive alpha, not {alpha}; small values give more skew")
+    stream = numpy_stream(seed, "dirichlet")
+    owner = np.empty(graph.num_nodes, dtype=np.int64)
+    y = graph.y.numpy()
+    for label in np.unique(y):
+        members = stream.permutation(np.flatnonzero(y == label))
+        shares = np.full(clients, 1 / clients) if label < 0 else stream.dirichlet(np.full(clients, alpha))
+        ends = np.floor(np.cumsum(shares)[:-1] * len(members) + 0.5).astype(int)
+        for client, own in enumerate(np.split(members, ends)):
+            owner[own] = client
+    owner = _no_empty_part(owner, clients, stream)
+    return _by_part(owner, clients)
+
+
+def natural(graph: Graph, clients: int, seed: int, alpha: float) -> Nodes:
+    """The clients that the data came with."""
+    assert graph.client is not None  # _check_clients saw to it
+    return _by_part(graph.client.numpy(), clients)
+
+
+SCENARIOS: dict[str, Callable[[Graph, int, int, float], Nodes]] = {
+    "disjoint": disjoint,
+    "overlapping": overlapping,
+    "imbalanced": imbalanced,
+    "louvain": louvain,
+    "leiden": leiden,
+    "random": random,
+    "dirichlet": dirichlet,
+    "natural": natural,
+}
+
+
+def _metis(graph: Graph, parts: int, seed: int) -> np.ndarray:
+    """The part of every node."""
+    if parts == 1:
+        return np.zeros(graph.num_nodes, dtype=np.int64)
+    import pymetis
+
+    adjacency = graph.adjacency()
+    csr = pymetis.CSRAdjacency(adjacency.indptr, adjacency.indices)
+    options = pymetis.Options(seed=derive(seed, "metis") % (1 << 31))
+    part = np.asarray(pymetis.part_graph(parts, csr, options=options).vertex_part, dtype=np.int64)
+    return _no_empty_part(part, parts, numpy_stream(seed, "metis", "empty"))
+
+
+def _no_empty_part(part: np.ndarray, parts: int, stream: np.random.Generator) -> np.ndarray:
+    """Strong skew or a tiny graph can leave a part empty-handed: it takes a node of the largest one."""
+    for empty in np.flatnonzero(np.bincount(part, minlength=parts) == 0):
+        largest = np.bincount(part, minlength=parts).argmax()
+        part[stream.choice(np.flatnonzero(part == largest))] = empty
+    return part
+
+
+def _igraph(graph: Graph, seed: int) -> Any:
+    import igraph
+
+    igraph.set_random_number_generator(python_random.Random(derive(seed, "igraph")))
+    return igraph.Graph(n=graph.num_nodes, edges=graph.edges.T.numpy())
+
+
+def _merge_communities(community: np.ndarray, clients: int, seed: int) -> Nodes:
+    """Communities larger than a client's fair share are cut; then, largest first, each goes to a client with room.
+
+    Whom it joins is drawn at random, whatever the communities have in common: that is FedSage's experiment.
+    """
+    fair = -(-len(community) // clients)
+    pieces = []
+    for nodes in _by_part(community):
+        pieces += list(torch.split(nodes, fair))
+    pieces.sort(key=lambda piece: (-len(piece), int(piece[0])))
+    stream = numpy_stream(seed, "merge")
+    held: list[list[Tensor]] = [[] for _ in range(clients)]
+    room = np.full(clients, fair)
+    for index, piece in enumerate(pieces):
+        fits = np.flatnonzero(room >= len(piece))
+        if index < clients:  # the largest pieces first go to clients that have none
+            fits = np.asarray([client for client in range(clients) if not held[client]])
+        if not len(fits):
+            fits = np.flatnonzero(room == room.max())
+        client = int(stream.choice(fits))
+        held[client].append(piece)
+        room[client] -= len(piece)
+    return tuple(torch.cat(own).sort().values if own else torch.empty(0, dtype=torch.int64) for own in held)
+
+
+def _by_part(part: np.ndarray, parts: int | None = None) -> Nodes:
+    """The members of part 0, 1, ...; each ascending."""
+    order = np.argsort(part, kind="stable")
+    sizes = np.bincount(part, minlength=parts or 0)
+    return tuple(torch.from_numpy(own) for own in np.split(order, np.cumsum(sizes)[:-1]))

@@ -1,0 +1,117 @@
+"""Graphs that need no download: communities of subgraphs, made from a seed.
+
+Every subgraph is a natural client. Subgraphs of one community share their label distribution and what the
+features of a class look like; another community may contradict them, so that one averaged model fits nobody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from fedpub.data.graph import Graph, undirected
+from fedpub.rng import numpy_stream
+
+
+@dataclass(frozen=True)
+class Communities:
+    """A stochastic block model over subgraphs that belong to communities."""
+
+    subgraphs: tuple[int, ...]  # how many subgraphs each community has
+    nodes: int  # per subgraph
+    p_subgraph: float  # probability of an edge inside a subgraph,
+    p_community: float  # between two subgraphs of one community,
+    p_between: float  # between communities
+    classes: int
+    features: int
+    purity: float  # share of a community's nodes that have its main label
+    noise: float  # deviation of a feature around its class's mean in that community
+    shift: float  # 0: a class looks the same everywhere; 1: every community has its own idea of it
+    homophily: float = 0.0  # the share of edges between different labels that is dropped
+
+
+def communities_graph(name: str, spec: Communities, seed: int = 0) -> Graph:
+    """The graph of a specification; the same seed gives the same graph."""
+    rng = numpy_stream(seed, "communities", name)
+    community_S = np.repeat(np.arange(len(spec.subgraphs)), spec.subgraphs)  # of each subgraph
+    client_N = np.repeat(np.arange(len(community_S)), spec.nodes)
+    community_N = community_S[client_N]
+    # A community's main label, else any label with equal chance.
+    main = rng.random(len(client_N)) < spec.purity
+    y_N = np.where(main, community_N % spec.classes, rng.integers(spec.classes, size=len(client_N)))
+
+    shared_CF = rng.normal(size=(spec.classes, spec.features))
+    own_MCF = rng.normal(size=(len(spec.subgraphs), spec.classes, spec.features))
+    mean_MCF = np.sqrt(1 - spec.shift) * shared_CF + np.sqrt(spec.shift) * own_MCF
+    x_NF = mean_MCF[community_N, y_N] + spec.noise * rng.normal(size=(len(client_N), spec.features))
+
+    u, v = np.triu_indices(len(client_N), k=1)
+    p = np.where(community_N[u] == community_N[v], spec.p_community, spec.p_between)
+    p = np.where(client_N[u] == client_N[v], spec.p_subgraph, p)
+    p = np.where(y_N[u] == y_N[v], p, p * (1 - spec.homophily))
+    kept = rng.random(len(p)) < p
+    edges = torch.from_numpy(np.stack([u[kept], v[kept]]))
+    return Graph(
+        x=torch.from_numpy(x_NF.astype(np.float32)),
+        y=torch.from_numpy(y_N.astype(np.int64)),
+        edges=undirected(edges, len(client_N)),
+        classes=tuple(str(label) for label in range(spec.classes)),
+        name=name,
+        client=torch.from_numpy(client_N.astype(np.int64)),
+        client_names=tuple(f"community{m}-{i}" for m, i in _numbered(community_S)),
+    )
+
+
+def _numbered(community_S: np.ndarray) -> list[tuple[int, int]]:
+    seen: dict[int, int] = {}
+    pairs = []
+    for m in community_S.tolist():
+        pairs.append((m, seen.get(m, 0)))
+        seen[m] = seen.get(m, 0) + 1
+    return pairs
+
+
+SYNTHETIC: dict[str, Communities] = {
+    # The built-in default: four communities of five clients, few labels each.
+    "communities": Communities(
+        subgraphs=(5, 5, 5, 5),
+        nodes=60,
+        p_subgraph=0.06,
+        p_community=0.004,
+        p_between=0.0005,
+        classes=5,
+        features=64,
+        purity=0.3,
+        noise=3.0,
+        shift=0.5,
+        homophily=0.7,
+    ),
+    # The paper's figure on knowledge collapse: edges with probability 0.5 inside a community, 0.1 outside.
+    "communities-5-5-40": Communities(
+        subgraphs=(5, 5, 40),
+        nodes=30,
+        p_subgraph=0.5,
+        p_community=0.5,
+        p_between=0.1,
+        classes=3,
+        features=32,
+        purity=0.8,
+        noise=1.0,
+        shift=0.5,
+    ),
+    # The paper's figure on similarity measures: 0.7 inside a community, 0.01 outside.
+    "communities-5-15": Communities(
+        subgraphs=(5, 15),
+        nodes=30,
+        p_subgraph=0.7,
+        p_community=0.7,
+        p_between=0.01,
+        classes=2,
+        features=32,
+        purity=0.8,
+        noise=1.0,
+        shift=0.5,
+    ),
+}

@@ -1,0 +1,242 @@
+"""CSV and Parquet files as one table that can say where each of its rows stands."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, islice
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from fedpub.errors import FedpubError, unknown
+
+SUFFIXES = (".csv", ".parquet")
+MISSING = ("", "#N/A", "N/A", "NA", "NULL", "NaN", "n/a", "nan", "null")  # how a CSV spells a cell without a value
+Content = Literal["numbers", "truth values", "text", "nothing", "other"]
+
+csv.field_size_limit(2**31 - 1)  # used only to find the line of an error, which a long text must not prevent
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Rows of one or several sources with the same columns."""
+
+    parts: tuple[pa.Table, ...]
+    source: str  # "nodes.csv": opens a sentence about no row in particular
+    place: Callable[[int], str]  # 5 -> "nodes.csv, line 7": where a person finds this row
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self.parts[0].column_names)
+
+    def __len__(self) -> int:
+        return sum(part.num_rows for part in self.parts)
+
+    def require(self, role: str, column: str) -> None:
+        if column not in self.columns:
+            raise FedpubError(f"{self.source}: {unknown(role, column, self.columns)}")
+
+    def type_name(self, column: str) -> str:
+        return str(self.parts[0].column(column).type)
+
+    def content(self, column: str) -> Content:
+        found = {content(part.column(column).type) for part in self.parts} - {"nothing"}
+        return found.pop() if len(found) == 1 else "text" if found else "nothing"
+
+    def text(self, column: str) -> pa.Array:
+        """A column as strings, null where nothing is given."""
+        try:
+            return self._cast(column, pa.large_string())
+        except pa.ArrowException as error:
+            raise FedpubError(
+                f"{self.source}: column {column!r} holds {self.type_name(column)}; write it as text or as numbers"
+            ) from error
+
+    def numbers(self, column: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """A column as numbers, NaN where nothing is given."""
+        try:
+            numbers = self._cast(column, pa.float64())
+        except pa.ArrowException as error:
+            row = first_row(are_numbers(self.text(column)), False)
+            raise FedpubError(
+                f"{self.place(row)}: {self.text(column)[row].as_py()!r} in column {column!r} is not a number; correct it"
+            ) from error
+        return np.asarray(numbers.to_numpy(zero_copy_only=False), dtype=np.float64)
+
+    def _cast(self, column: str, to: pa.DataType) -> pa.Array:
+        chunks = [chunk for part in self.parts for chunk in part.column(column).chunks]
+        # Text has no NaN: what pandas writes for a missing integer must not become the string "nan".
+        chunks = [pc.if_else(pc.is_nan(c), None, c) if pa.types.is_floating(c.type) else c for c in chunks]
+        return pa.concat_arrays([pa.array([], to), *(chunk.cast(to, safe=False) for chunk in chunks)])
+
+
+def content(kind: pa.DataType) -> Content:
+    """What a column of this Arrow type holds."""
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return "numbers"
+    if pa.types.is_boolean(kind):
+        return "truth values"
+    if pa.types.is_large_string(kind):
+        return "text"
+    return "nothing" if pa.types.is_null(kind) else "other"
+
+
+def are_numbers(texts: pa.Array) -> pa.Array:
+    """Which strings can be read as a number; null stays null."""
+    distinct = pc.unique(texts.drop_null())
+    numbers = distinct.filter(pa.array(map(_is_number, distinct), pa.bool_()))
+    return pc.if_else(pc.is_null(texts), None, pc.is_in(texts, value_set=numbers))
+
+
+def first_row(values: pa.Array, value: Any) -> int:
+    """The first row that holds `value` (None: nothing); -1 where no row does."""
+    return int(pc.index(pc.is_null(values), True).as_py() if value is None else pc.index(values, value).as_py())
+
+
+def read_tables(paths: Sequence[Path], verbatim: Collection[str], text: Collection[str] = ()) -> Table:
+    """Files with the same columns as one table.
+
+    `verbatim` and `text` name columns to read as strings, so that "007" stays "007"; in CSV files "NA" and its like
+    are a missing cell, except in the verbatim columns, where only an empty cell is.
+    """
+    first, *others = columns = [header(path) for path in paths]
+    for path, names in zip(paths[1:], others, strict=True):
+        if different := set(first) ^ set(names):
+            name = min(different)
+            has, lacks = (path, paths[0]) if name in names else (paths[0], path)
+            raise FedpubError(f"{lacks} has no column {name!r}, but {has} has; give all node files the same columns")
+    parts = [_read(path, names, verbatim, text) for path, names in zip(paths, columns, strict=True)]
+    # A column with "A1" in one file and only "17" in another is text in both.
+    mixed = [name for name in first if len({content(part.column(name).type) for part in parts} - {"nothing"}) > 1]
+    if mixed:
+        text = [*text, *mixed]
+        parts = [_read(path, names, verbatim, text) for path, names in zip(paths, columns, strict=True)]
+    return _table(paths, parts)
+
+
+def read_edges(paths: Sequence[Path], source: str | None, target: str | None) -> Table:
+    """Edge files as one table with the string columns "source" and "target"."""
+    if (source is None) != (target is None):
+        raise FedpubError("only one of --source and --target is given; give both, or none")
+    parts = []
+    for path in paths:
+        names = header(path)
+        if source is None or target is None:
+            ends = ["source", "target"] if {"source", "target"} <= set(names) else names[:2]
+        else:
+            ends = [source, target]
+        for role, end in zip(("source column", "target column"), ends, strict=False):
+            if end not in names:
+                raise FedpubError(f"{path}: {unknown(role, end, names)}")
+        if len(set(ends)) < 2:
+            raise FedpubError(f"{path}: an edge needs two columns, its source and its target, not only {ends[0]!r}")
+        parts.append(_read(path, ends, ends, ()).rename_columns(["source", "target"]))
+    return _table(paths, parts)
+
+
+def header(path: Path) -> list[str]:
+    """The names of a file's columns."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise FedpubError(f"{path} has the suffix {path.suffix!r}; give a table that ends in {' or '.join(SUFFIXES)}")
+    try:
+        if path.suffix.lower() == ".csv":
+            names = next((fields for _, fields in _csv_lines(path)), [])
+        else:
+            names = list(pq.read_schema(path).names)
+    except FileNotFoundError as error:
+        raise FedpubError(f"there is no file {path}") from error
+    except (OSError, pa.ArrowException) as error:
+        raise _unreadable(path, error) from error
+    if not names:
+        raise FedpubError(f"{path} is empty; its first line must name the columns")
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise FedpubError(f"{path} has two columns {twice!r}; rename one")
+    return names
+
+
+def _read(path: Path, columns: list[str], verbatim: Collection[str], text: Collection[str]) -> pa.Table:
+    try:
+        if path.suffix.lower() == ".parquet":
+            table = pq.ParquetFile(path).read(columns=columns)
+        else:
+            table = _read_csv(path, columns, [*verbatim, *text])
+    except (OSError, pa.ArrowException) as error:
+        raise _unreadable(path, error) from error
+    for i, name in enumerate(table.column_names):
+        column = table.column(i)
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        if pa.types.is_string(column.type) or pa.types.is_string_view(column.type):
+            column = column.cast(pa.large_string())
+        if pa.types.is_large_string(column.type):
+            missing = MISSING if path.suffix.lower() == ".csv" and name not in verbatim else ("",)
+            column = pc.if_else(pc.is_in(column, value_set=pa.array(missing, column.type)), None, column)
+        table = table.set_column(i, name, column)
+    return table
+
+
+def _read_csv(path: Path, columns: list[str], text: Collection[str]) -> pa.Table:
+    convert = pyarrow.csv.ConvertOptions(
+        include_columns=columns, column_types=dict.fromkeys(text, pa.large_string()), null_values=list(MISSING)
+    )
+    parse = pyarrow.csv.ParseOptions(newlines_in_values=True)
+    try:
+        table = pyarrow.csv.read_csv(path, parse_options=parse, convert_options=convert)
+    except pa.ArrowInvalid:
+        width = len(header(path))
+        ragged = next(((line, fields) for line, fields in _csv_lines(path) if len(fields) != width), None)
+        if ragged is None:
+            raise
+        raise FedpubError(
+            f"{path}, line {ragged[0]}: {len(ragged[1])} cells where the header has {width}; "
+            "put a text that contains a comma in double quotes"
+        ) from None
+    for name in table.column_names:
+        if pa.types.is_binary(table.column(name).type):  # what Arrow makes of text in another encoding
+            raise FedpubError(f"{path}: column {name!r} is not in UTF-8; save the file as UTF-8")
+    return table
+
+
+def _table(paths: Sequence[Path], parts: Sequence[pa.Table]) -> Table:
+    ends = list(accumulate(part.num_rows for part in parts))
+
+    def place(row: int) -> str:
+        file = int(np.searchsorted(ends, row, side="right"))
+        path, row = paths[file], row - ends[file] + parts[file].num_rows
+        if path.suffix.lower() == ".parquet":
+            return f"{path}, row {row + 1}"
+        line, _ = next(islice(_csv_lines(path), row + 1, None))  # one further: the header
+        return f"{path}, line {line}"
+
+    return Table(tuple(parts), ", ".join(map(str, paths)), place)
+
+
+def _csv_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Every row that is not blank and the line it starts on, as an editor counts: quoted text may span lines."""
+    with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
+        reader, line = csv.reader(file), 1
+        for fields in reader:
+            if fields:
+                yield line, fields
+            line = reader.line_num + 1
+
+
+def _is_number(text: pa.Scalar) -> bool:
+    try:
+        text.cast(pa.float64())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _unreadable(path: Path, error: Exception) -> FedpubError:
+    reason = str(error).splitlines()[0]
+    remedy = "comma-separated UTF-8" if path.suffix.lower() == ".csv" else "Parquet"
+    return FedpubError(f"{path} cannot be read ({reason}); save it as {remedy}")

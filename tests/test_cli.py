@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import importlib
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from fedpub import __version__
+from fedpub.cli import VERBS, main
+
+
+def action(verb: str):
+    module, function = VERBS[verb][0].split(":")
+    return getattr(importlib.import_module(f"fedpub.cli.{module}"), function)
+
+
+def test_version_and_overview(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"fedpub {__version__}\n"
+    assert main([]) == 0
+    overview = capsys.readouterr().out
+    assert all(verb in overview for verb in VERBS)
+    assert main(["data"]) == 0
+    assert "data stats" in capsys.readouterr().out
+
+
+def test_help_imports_nothing_heavy():
+    code = "import sys, fedpub.cli; fedpub.cli.main(['--help']); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
+@pytest.mark.parametrize("verb", list(VERBS))
+def test_every_verb_has_help_with_one_example(verb, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main([*verb.split(), "--help"])
+    assert caught.value.code == 0
+    assert len(re.findall(r"Example: fedpub ", capsys.readouterr().out)) == 1
+
+
+@pytest.mark.parametrize("verb", list(VERBS))
+def test_every_example_works(verb, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_tables(tmp_path)
+    example = re.search(r"Example: (fedpub .*(?:\n {8,}.*)*)", action(verb).__doc__).group(1)
+    assert main(shlex.split(" ".join(example.split()))[1:]) == 0
+
+
+def make_tables(folder) -> None:
+    """The files that the example of `data import` speaks of."""
+    (folder / "nodes.csv").write_text("id,age,city,label\nana,31,Rome,yes\nbob,45,Oslo,no\neve,27,Rome,yes\n")
+    (folder / "edges.csv").write_text("source,target\nana,bob\nbob,eve\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["dta"], "unknown command 'dta': did you mean data"),
+        (["data", "stast"], "did you mean stats"),
+        (["data", "stats", "--dataset", "communitys", "--clients", "2"], "did you mean communities"),
+        (["data", "stats", "--scenario", "disjiont"], "did you mean disjoint"),
+        (["data", "partition", "--scenario", "overlapping", "--clients", "7"], "use 5 or 10"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_status_two(words, said, capsys):
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_an_unknown_flag_exits_with_two(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["data", "stats", "--clents", "3"])
+    assert caught.value.code == 2
+    assert "--clients" in capsys.readouterr().err
