@@ -9,6 +9,7 @@ import hashlib
 
 import numpy as np
 import torch
+from torch import Tensor
 
 
 def derive(seed: int, *purpose: str | int) -> int:
@@ -23,3 +24,47 @@ def numpy_stream(seed: int, *purpose: str | int) -> np.random.Generator:
 
 def torch_stream(seed: int, *purpose: str | int) -> torch.Generator:
     return torch.Generator().manual_seed(derive(seed, *purpose))
+
+
+def dropout_keys(seed: int, client_K: Tensor, *purpose: str | int) -> Tensor:
+    """A 64-bit key for every client, by its number: who else is stacked does not matter."""
+    key = client_K * _signed(0x9E3779B97F4A7C15, 64) + derive(seed, *purpose)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # splitmix64
+        key = (key ^ _shift(key, shift, 64)) * _signed(factor, 64)
+    return key ^ _shift(key, 31, 64)
+
+
+def dropout_mask(key_K: Tensor, owner_N: Tensor, row_N: Tensor, width: int, p: float, dtype: torch.dtype) -> Tensor:
+    """0 with probability p, else 1 / (1 − p), for every entry of an [N, width] tensor.
+
+    Counter-based: an entry depends on its client's key, its row within the client and its column alone, the same on
+    every device. Each 32-bit hash gives four entries, so that p is rounded to a multiple of 1/256.
+    """
+    columns = torch.arange(-(-width // 4), dtype=torch.int32, device=row_N.device)
+    word = row_N.to(torch.int32).unsqueeze(1) * len(columns) + columns
+    key_N = key_K[owner_N]
+    word ^= key_N.to(torch.int32).unsqueeze(1)
+    word = _mix32(word)
+    word ^= (key_N >> 32).to(torch.int32).unsqueeze(1)
+    word = _mix32(word)
+    threshold = round(p * 256)
+    kept = word.view(torch.uint8)[:, :width] >= threshold
+    return kept.to(dtype).mul_(256 / (256 - threshold))
+
+
+def _mix32(word: Tensor) -> Tensor:
+    """A bijection of 32-bit words in which every input bit reaches every output bit; in place."""
+    for shift, factor in ((16, 0x21F0AAAD), (15, 0x735A2D97)):
+        word ^= _shift(word, shift, 32)
+        word *= _signed(factor, 32)
+    word ^= _shift(word, 15, 32)
+    return word
+
+
+def _shift(word: Tensor, by: int, bits: int) -> Tensor:
+    """A logical shift to the right; torch's keeps the sign."""
+    return (word >> by).bitwise_and_((1 << (bits - by)) - 1)
+
+
+def _signed(value: int, bits: int) -> int:
+    return value - (1 << bits) if value >= 1 << (bits - 1) else value

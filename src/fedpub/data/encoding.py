@@ -27,6 +27,7 @@ META_KEY = "encoding"  # where a graph keeps its encoding
 MAX_CATEGORIES = 100
 TOO_LARGE = 1e30  # the square of a larger number may not fit where means and deviations are taken
 SPARSE_FROM, SPARSE_BELOW = 64, 0.1  # more features than this and fewer of them non-zero: stored sparse
+SHOWN = 8
 TRUTH = ("false", "true", "0", "1")
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -51,8 +52,7 @@ class Column:
         if self.kind == "boolean":
             return "feature: 0 or 1"
         if self.kind == "category":
-            more = ", ..." if self.width > 5 else ""
-            return f"{self.width} features, one-hot: {', '.join(self.categories[:5])}{more}"
+            return f"{self.width} features, one-hot: {some(self.categories)}"
         return f"feature: standardised, mean {self.mean:.4g} and deviation {self.std:.4g} become 0 and 1"
 
 
@@ -85,17 +85,24 @@ class Encoding:
             raise FedpubError(f"{path} holds no encoding of columns; give what fedpub data import wrote") from error
 
 
+def some(names: Sequence[str]) -> str:
+    """The first few names, for a sentence that stays readable."""
+    return ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
+
+
 def fit_column(table: Table, name: str) -> Column | str:
     """How to encode a column, or why it is left out."""
-    remedy = f"correct it or leave the column out with --drop {name}"
+    remedy = f"correct it, or drop the column (--drop {name})"
     match table.content(name):
         case "nothing":
             return "left out: every cell is empty"
         case "other":
-            return f"left out: {table.type_name(name)} is neither numbers, text nor truth values"
+            return (
+                f"left out: {table.type_name(name)} is neither numbers, text nor truth values; turn it into one of them"
+            )
         case "numbers":
             values = _numbers(table, name, remedy)
-            return _standardised(name, "numeric", values) or f"left out: always {values[0]:g}"
+            return _fit_numbers(name, "numeric", values) or f"left out: always {values[0]:g}"
         case "truth values":
             codes = _codes(table.text(name), TRUTH, table, name, remedy)
             return f"left out: always {TRUTH[codes[0]]}" if codes.min() == codes.max() else Column(name, "boolean")
@@ -128,7 +135,7 @@ def _fit_text(table: Table, name: str, remedy: str) -> Column | str:
 def fit_degree(degree_N: Tensor) -> Column:
     """The one feature of a graph that has no feature columns."""
     # Where all nodes have one degree, it stays as it is: standardised it would be nothing.
-    return _standardised("degree", "degree", _log_degree(degree_N)) or Column("degree", "degree")
+    return _fit_numbers("degree", "degree", _log_degree(degree_N)) or Column("degree", "degree")
 
 
 def fit_classes(labels: Iterable[str]) -> tuple[str, ...]:
@@ -158,6 +165,11 @@ def encode(columns: Sequence[Column], table: Table, degree_N: Tensor) -> Tensor:
     return torch.from_numpy(x_NF)
 
 
+def encode_degree(column: Column, degree_N: Tensor) -> Tensor:
+    """The features [N, 1] of a graph that has none of its own."""
+    return torch.from_numpy(_standardise(column, _log_degree(degree_N))).unsqueeze(1)
+
+
 def encode_labels(table: Table, name: str, classes: Sequence[str]) -> Tensor:
     """The class of every row, -1 where the label is missing."""
     labels = table.text(name)
@@ -166,7 +178,7 @@ def encode_labels(table: Table, name: str, classes: Sequence[str]) -> Tensor:
     if row >= 0:
         raise FedpubError(
             f"{table.place(row)}: label {labels[row].as_py()!r} is unknown to the encoding given with --like; "
-            f"correct it, or import every site again with all classes (now {', '.join(classes)})"
+            f"correct it, or import every site again with all classes (now {some(classes)})"
         )
     return torch.from_numpy(pc.fill_null(codes, NO_LABEL).to_numpy(zero_copy_only=False).astype(np.int64))
 
@@ -185,10 +197,14 @@ def _encode_column(column: Column, table: Table, degree_N: Tensor) -> tuple[Any,
             values = _numbers(table, column.name, remedy)
         case "degree":
             values = _log_degree(degree_N)
-    return np.zeros(len(values), dtype=np.int64), ((values - column.mean) / column.std).astype(np.float32)
+    return np.zeros(len(values), dtype=np.int64), _standardise(column, values)
 
 
-def _standardised(name: str, kind: Kind, values: Floats) -> Column | None:
+def _standardise(column: Column, values: Floats) -> np.ndarray[Any, np.dtype[np.float32]]:
+    return ((values - column.mean) / column.std).astype(np.float32)
+
+
+def _fit_numbers(name: str, kind: Kind, values: Floats) -> Column | None:
     """The column's mean and deviation; nothing where it is constant."""
     std = float(values.std())
     # Rounding gives a constant 0.1 a deviation above 0, and numbers near the smallest one of 0.
@@ -213,7 +229,7 @@ def _codes(texts: pa.Array, known: Sequence[str], table: Table, name: str, remed
     row = first_row(codes, None)
     if row >= 0:
         value = texts[row].as_py()
-        problem = "is missing" if value is None else f"has the unknown value {value!r}, not one of {', '.join(known)}"
+        problem = "is missing" if value is None else f"has the unknown value {value!r}, not one of {some(known)}"
         raise FedpubError(f"{table.place(row)}: feature {name!r} {problem}; {remedy}")
     return codes.to_numpy().astype(np.int64)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 from fedpub.errors import FedpubError, unknown
 
 SUFFIXES = (".csv", ".parquet")
+EMPTY = ("",)
 MISSING = ("", "#N/A", "N/A", "NA", "NULL", "NaN", "n/a", "nan", "null")  # how a CSV spells a cell without a value
 Content = Literal["numbers", "truth values", "text", "nothing", "other"]
 
@@ -64,9 +66,10 @@ class Table:
         try:
             numbers = self._cast(column, pa.float64())
         except pa.ArrowException as error:
-            row = first_row(are_numbers(self.text(column)), False)
+            texts = self.text(column)
+            row = first_row(are_numbers(texts), False)
             raise FedpubError(
-                f"{self.place(row)}: {self.text(column)[row].as_py()!r} in column {column!r} is not a number; correct it"
+                f"{self.place(row)}: {texts[row].as_py()!r} in column {column!r} is not a number; correct it"
             ) from error
         return np.asarray(numbers.to_numpy(zero_copy_only=False), dtype=np.float64)
 
@@ -90,14 +93,27 @@ def content(kind: pa.DataType) -> Content:
 
 def are_numbers(texts: pa.Array) -> pa.Array:
     """Which strings can be read as a number; null stays null."""
-    distinct = pc.unique(texts.drop_null())
-    numbers = distinct.filter(pa.array(map(_is_number, distinct), pa.bool_()))
-    return pc.if_else(pc.is_null(texts), None, pc.is_in(texts, value_set=numbers))
+    return pc.match_substring_regex(texts, r"(?i)^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|inf|infinity|nan)$")
 
 
 def first_row(values: pa.Array, value: Any) -> int:
     """The first row that holds `value` (None: nothing); -1 where no row does."""
     return int(pc.index(pc.is_null(values), True).as_py() if value is None else pc.index(values, value).as_py())
+
+
+def plain(table: pa.Table, verbatim: Collection[str] = (), missing: Sequence[str] = EMPTY) -> pa.Table:
+    """Strings of one Arrow type, null where missing (in verbatim columns: where empty), and no dictionaries."""
+    for i, name in enumerate(table.column_names):
+        column = table.column(i)
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        if pa.types.is_string(column.type) or pa.types.is_string_view(column.type):
+            column = column.cast(pa.large_string())
+        if pa.types.is_large_string(column.type):
+            spellings = pa.array(EMPTY if name in verbatim else missing, column.type)
+            column = pc.if_else(pc.is_in(column, value_set=spellings), None, column)
+        table = table.set_column(i, name, column)
+    return table
 
 
 def read_tables(paths: Sequence[Path], verbatim: Collection[str], text: Collection[str] = ()) -> Table:
@@ -156,8 +172,9 @@ def header(path: Path) -> list[str]:
         raise _unreadable(path, error) from error
     if not names:
         raise FedpubError(f"{path} is empty; its first line must name the columns")
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise FedpubError(f"{path} has two columns {twice!r}; rename one")
+    name, count = Counter(names).most_common(1)[0]
+    if count > 1:
+        raise FedpubError(f"{path} has {count} columns {name!r}; give each a name of its own")
     return names
 
 
@@ -169,17 +186,7 @@ def _read(path: Path, columns: list[str], verbatim: Collection[str], text: Colle
             table = _read_csv(path, columns, [*verbatim, *text])
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(path, error) from error
-    for i, name in enumerate(table.column_names):
-        column = table.column(i)
-        if pa.types.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
-        if pa.types.is_string(column.type) or pa.types.is_string_view(column.type):
-            column = column.cast(pa.large_string())
-        if pa.types.is_large_string(column.type):
-            missing = MISSING if path.suffix.lower() == ".csv" and name not in verbatim else ("",)
-            column = pc.if_else(pc.is_in(column, value_set=pa.array(missing, column.type)), None, column)
-        table = table.set_column(i, name, column)
-    return table
+    return plain(table, verbatim, MISSING if path.suffix.lower() == ".csv" else EMPTY)
 
 
 def _read_csv(path: Path, columns: list[str], text: Collection[str]) -> pa.Table:
@@ -226,14 +233,6 @@ def _csv_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
             if fields:
                 yield line, fields
             line = reader.line_num + 1
-
-
-def _is_number(text: pa.Scalar) -> bool:
-    try:
-        text.cast(pa.float64())
-    except pa.ArrowInvalid:
-        return False
-    return True
 
 
 def _unreadable(path: Path, error: Exception) -> FedpubError:

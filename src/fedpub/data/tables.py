@@ -1,13 +1,13 @@
 """Your own graph: from CSV and Parquet tables, a PyG `Data` or a NetworkX graph, checked.
 
-Axes: N nodes.
+Axes: N nodes, E edges as given, in any direction and perhaps repeated.
 """
 
 from __future__ import annotations
 
-import difflib
 import warnings
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,23 +23,27 @@ from fedpub.data.encoding import (
     Column,
     Encoding,
     encode,
+    encode_degree,
     encode_labels,
     fit_classes,
     fit_column,
     fit_degree,
+    some,
 )
-from fedpub.data.graph import NO_LABEL, Graph, from_scipy, to_scipy, undirected
-from fedpub.data.table_files import Table, first_row, read_edges, read_tables
-from fedpub.errors import FedpubError
+from fedpub.data.graph import Graph, from_scipy, to_scipy, undirected
+from fedpub.data.table_files import Table, first_row, plain, read_edges, read_tables
+from fedpub.errors import FedpubError, unknown
+
+NaturalClients = tuple[Tensor, tuple[str, ...]]  # the client of every node, and the clients' names
 
 
 @dataclass(frozen=True, eq=False)
 class Imported:
-    """A graph and what became of the tables it was made from."""
+    """A graph and what became of the table it was made from."""
 
     graph: Graph
     encoding: Encoding
-    columns: dict[str, str]  # every column of the node table and what it is now, or why it is left out
+    columns: Mapping[str, str]  # every column of the node table: what it is now, or why it is left out
     notes: tuple[str, ...]
 
 
@@ -56,24 +60,277 @@ def from_tables(
     like: Encoding | None = None,
     name: str = "graph",
 ) -> Imported:
-    """A graph from files of nodes and files of edges; several node files are one client each.
+    """A graph from files of nodes and of edges; with several node files, each is a client.
 
-    Every column but id, label, client and the dropped ones becomes features; `like` encodes as another graph did.
+    Every column but id, label, client and the dropped ones becomes features; `like` encodes as another graph was.
     """
+    if not nodes or not edges:
+        raise FedpubError("no node file or no edge file is given; give at least one of each, --nodes and --edges")
     if len(nodes) > 1 and client_column is not None:
         raise FedpubError(
             f"clients are given twice, by {len(nodes)} node files and by the column {client_column!r}; "
             "give one node file, or no --client"
         )
-    keys = [id_column] if client_column is None else [id_column, client_column]
-    text = [column.name for column in like.columns if column.kind == "category"] if like else []
-    table = read_tables(nodes, verbatim=keys, text=[label_column, *text])
-    roles = {"id column": id_column, "label column": label_column}
+    fates = dict.fromkeys(drop, "left out: dropped as asked")
+    fates |= {id_column: "node id", label_column: "label"}
+    verbatim = [id_column]
     if client_column is not None:
-        roles["client column"] = client_column
-    for role, column in [*roles.items(), *(("column to drop", column) for column in drop)]:
-        table.require(role, column)
-    ids = _node_ids(table, id_column)
-    ends = _endpoints(read_edges(edges, source_column, target_column), ids, table.source)
-    clients = _clients(table, client_column) if client_column else _client_per_file(nodes, table)
-    return _build(table, ids, ends, label_column, clients, {**roles, "dropped": drop}, like, name)
+        fates[client_column] = "client"
+        verbatim.append(client_column)
+    categories = [column.name for column in like.columns if column.kind == "category"] if like else []
+    table = read_tables(nodes, verbatim, [label_column, *categories])
+    for column, fate in fates.items():
+        table.require("column to drop" if column in drop else f"{fate.removeprefix('node ')} column", column)
+    for path, part in zip(nodes, table.parts, strict=True):
+        if part.num_rows == 0:
+            raise FedpubError(f"{path} has no rows; a graph needs at least one node")
+    ids = _unique_ids(table, id_column)
+    ends_2E = _endpoints(read_edges(edges, source_column, target_column), ids, table.source)
+    clients = _clients_by_file(nodes, table) if client_column is None else _clients_by_column(table, client_column)
+    return _build(table, ids.to_pylist(), ends_2E, label_column, fates, clients, like, name)
+
+
+def from_networkx(
+    g: Any,
+    label: str = "label",
+    features: Sequence[str] | None = None,
+    client: str | None = None,
+    name: str = "graph",
+) -> Graph:
+    """A graph from a NetworkX graph whose node attributes hold the label, the features (None: all others), the client.
+
+    Attributes are encoded as columns of a table are; a warning names each that had to be left out.
+    """
+    nodes = dict(g.nodes(data=True))
+    ids = [str(node) for node in nodes]
+    attributes = list(dict.fromkeys(key for values in nodes.values() for key in values))
+    source = "the NetworkX graph"
+    if not nodes:
+        raise FedpubError(f"{source} has no nodes; a graph needs at least one")
+    if not attributes:
+        raise FedpubError(f"{source} has no node attributes; give its nodes their class as the attribute {label!r}")
+    written, count = Counter(ids).most_common(1)[0]
+    if count > 1:
+        raise FedpubError(f"{source} has {count} nodes that are written {written!r}; give each a name of its own")
+    for attribute in (label, *(features or ()), *([client] if client else ())):
+        if attribute not in attributes:
+            raise FedpubError(f"{source}: {unknown('node attribute', attribute, attributes)}")
+    used = attributes if features is None else [label, *features, *([client] if client else ())]
+    arrays = {attribute: _array(attribute, [values.get(attribute) for values in nodes.values()]) for attribute in used}
+    table = Table((plain(pa.table(arrays)),), source, lambda row: f"{source}, node {ids[row]!r}")
+    position = {node: i for i, node in enumerate(nodes)}
+    ends_2E = torch.tensor([(position[u], position[v]) for u, v in g.edges()], dtype=torch.int64).reshape(-1, 2).T
+    _check_joins(ends_2E, source)
+    fates = {label: "label"} | ({client: "client"} if client else {})
+    clients = _clients_by_column(table, client) if client else None
+    imported = _build(table, ids, ends_2E, label, fates, clients, None, name)
+    for attribute, fate in imported.columns.items():
+        if fate.startswith("left out"):
+            warnings.warn(f"attribute {attribute!r} {fate}", stacklevel=2)
+    return imported.graph
+
+
+def from_pyg(data: Any, name: str = "graph") -> Graph:
+    """A graph from a PyG `Data` with x, y and edge_index; features stay as they are, y < 0 means no label.
+
+    Without x, the one feature is the node's degree. Masks are not read: fedpub splits each client's nodes itself.
+    """
+    for key in ("y", "edge_index"):
+        if data.get(key) is None:
+            raise FedpubError(f"the PyG Data has no {key}; fedpub needs y (a class per node) and edge_index")
+    y, ends_2E = data.y.detach().cpu(), data.edge_index.detach().cpu()
+    y = y.squeeze(1) if y.dim() == 2 and y.shape[1] == 1 else y
+    if y.dim() != 1 or y.is_floating_point() or y.is_complex():
+        raise FedpubError(
+            f"the PyG Data has y of shape {list(y.shape)} and type {y.dtype}; give each node one class as an integer"
+        )
+    if y.shape[0] == 0:
+        raise FedpubError("the PyG Data has no nodes; a graph needs at least one")
+    outside = torch.nonzero(((ends_2E < 0) | (ends_2E >= len(y))).any(0)).flatten()
+    if len(outside):
+        u, v = ends_2E[:, outside[0]].tolist()
+        raise FedpubError(
+            f"the PyG Data: edge {int(outside[0])} joins {u} and {v}, but its nodes are 0..{len(y) - 1}; "
+            "correct edge_index"
+        )
+    y = y.to(torch.int64).clamp(min=-1)
+    if len(torch.unique(y[y >= 0])) < 2:
+        raise FedpubError("the PyG Data has fewer than two classes in y; classification needs at least two")
+    edges = undirected(_check_joins(ends_2E, "the PyG Data"), len(y))
+    classes = tuple(str(c) for c in range(int(y.max()) + 1))
+    meta = {}
+    if data.get("x") is None:
+        degree_N = _degrees(edges, len(y))
+        column = fit_degree(degree_N)
+        x, meta[META_KEY] = encode_degree(column, degree_N), Encoding((column,), classes).to_json()
+    else:
+        x = data.x.detach().cpu().to(torch.float32)
+        x = x if x.layout == torch.strided else from_scipy(to_scipy(x.to_sparse_csr()))
+    return Graph(x, y, edges, classes, name, meta=meta).validate()
+
+
+def check_outputs(out: Path, encoding_out: Path | None, inputs: Collection[Path], force: bool) -> None:
+    """Refuse, before any work is done, to write where something would be lost."""
+    if encoding_out is not None and encoding_out.suffix != ".json":
+        raise FedpubError(f"{encoding_out} is to hold JSON; give --encoding-out a name that ends in .json")
+    for path in [out] if encoding_out is None else [out, encoding_out]:
+        if path.is_dir() or path.resolve() in {read.resolve() for read in inputs}:
+            raise FedpubError(f"{path} is {'a folder' if path.is_dir() else 'a table to read'}; write to another name")
+        if path.exists() and not force:
+            raise FedpubError(f"{path} exists already; write to another name, or replace it with --force")
+
+
+def _build(
+    table: Table,
+    ids: Sequence[str],
+    ends_2E: Tensor,
+    label_column: str,
+    fates: Mapping[str, str],
+    clients: NaturalClients | None,
+    like: Encoding | None,
+    name: str,
+) -> Imported:
+    edges = undirected(ends_2E, len(table))
+    degree_N = _degrees(edges, len(table))
+    classes = _classes(table, label_column, like)
+    y = encode_labels(table, label_column, classes)
+    free = [column for column in table.columns if column not in fates]
+    if like is None:
+        fitted = {column: fit_column(table, column) for column in free}
+        kept = tuple(column for column in fitted.values() if isinstance(column, Column)) or (fit_degree(degree_N),)
+    else:
+        kept = _columns_of(like, table, fates)
+        fitted = dict.fromkeys(free, "left out: not in the encoding given with --like")
+        fitted |= {column.name: column for column in kept if column.kind != "degree"}
+    encoding = Encoding(kept, classes)
+    client, client_names = clients or (None, ())
+    graph = Graph(
+        x=encode(kept, table, degree_N),
+        y=y,
+        edges=edges,
+        classes=classes,
+        name=name,
+        client=client,
+        client_names=client_names,
+        node_ids=tuple(ids),
+        meta={META_KEY: encoding.to_json()},
+    ).validate()
+    columns = {column: fates.get(column) or str(fitted[column]) for column in table.columns}
+    return Imported(graph, encoding, columns, _notes(graph, encoding, ends_2E))
+
+
+def _notes(graph: Graph, encoding: Encoding, ends_2E: Tensor) -> tuple[str, ...]:
+    loops = int((ends_2E[0] == ends_2E[1]).sum())
+    repeated = ends_2E.shape[1] - loops - graph.edges.shape[1]
+    notes = [f"{graph.num_classes} classes: {some(graph.classes)}"]
+    if unlabelled := int((graph.y < 0).sum()):
+        notes.append(f"{unlabelled:,} of {graph.num_nodes:,} nodes have no label")
+    if loops or repeated:
+        notes.append(f"edges dropped: {loops:,} from a node to itself, {repeated:,} given before (in either direction)")
+    if encoding.columns[0].kind == "degree":
+        notes.append("no column is a feature, so log(1 + degree) is: " + str(encoding.columns[0]))
+    if graph.client is not None:
+        sizes = torch.bincount(graph.client, minlength=len(graph.client_names)).tolist()
+        sized = [f"{client} ({size:,} nodes)" for client, size in zip(graph.client_names, sizes, strict=True)]
+        notes.append(f"{len(sized)} clients: {some(sized)}")
+    return tuple(notes)
+
+
+def _unique_ids(table: Table, id_column: str) -> pa.Array:
+    ids = table.text(id_column)
+    row = first_row(ids, None)
+    if row >= 0:
+        raise FedpubError(f"{table.place(row)}: column {id_column!r} is empty; give every node an id")
+    codes = ids.dictionary_encode().indices.to_numpy()  # counted in the order of first occurrence
+    again = np.flatnonzero(codes[1:] <= np.maximum.accumulate(codes)[:-1])
+    if len(again):
+        row = int(again[0]) + 1
+        first = first_row(ids, ids[row])
+        raise FedpubError(
+            f"{table.place(row)}: node id {ids[row].as_py()!r} is also that of {table.place(first)}; "
+            "give every node its own id"
+        )
+    return ids
+
+
+def _endpoints(edges: Table, ids: pa.Array, nodes: str) -> Tensor:
+    """The two nodes of every edge row, by their position among the ids."""
+    ends = []
+    for end in ("source", "target"):
+        texts = edges.text(end)
+        position = pc.index_in(texts, value_set=ids)
+        row = first_row(position, None)
+        if row >= 0:
+            value = texts[row].as_py()
+            problem = f"{end} is empty" if value is None else f"{end} {value!r} is not the id of a node in {nodes}"
+            raise FedpubError(f"{edges.place(row)}: {problem}; correct it, add the node or remove the edge")
+        ends.append(torch.from_numpy(position.to_numpy().astype(np.int64)))
+    return _check_joins(torch.stack(ends), edges.source)
+
+
+def _check_joins(ends_2E: Tensor, source: str) -> Tensor:
+    if bool((ends_2E[0] == ends_2E[1]).all()):
+        raise FedpubError(f"{source}: no edge joins two different nodes; a graph needs at least one edge")
+    return ends_2E
+
+
+def _degrees(edges: Tensor, num_nodes: int) -> Tensor:
+    return torch.bincount(edges.flatten(), minlength=num_nodes)
+
+
+def _classes(table: Table, label_column: str, like: Encoding | None) -> tuple[str, ...]:
+    found = fit_classes(pc.unique(table.text(label_column).drop_null()).to_pylist())
+    if not found:
+        raise FedpubError(f"{table.source}: column {label_column!r} is empty in every row; label at least one node")
+    if like is not None:
+        return like.classes
+    if len(found) < 2:
+        raise FedpubError(
+            f"{table.source}: every label in column {label_column!r} is {found[0]!r}; "
+            "classification needs at least two classes, so choose another --label column or add nodes"
+        )
+    return found
+
+
+def _columns_of(like: Encoding, table: Table, taken: Collection[str]) -> tuple[Column, ...]:
+    for column in like.columns:
+        if column.kind == "degree":
+            continue
+        table.require("column (the encoding given with --like needs it)", column.name)
+        if column.name in taken:
+            raise FedpubError(
+                f"{table.source}: the encoding given with --like needs the column {column.name!r} as a feature; "
+                "do not drop it or use it otherwise"
+            )
+    return like.columns
+
+
+def _clients_by_column(table: Table, client_column: str) -> NaturalClients:
+    clients = table.text(client_column)
+    row = first_row(clients, None)
+    if row >= 0:
+        raise FedpubError(f"{table.place(row)}: column {client_column!r} is empty; give every node a client")
+    names = sorted(pc.unique(clients).to_pylist())
+    codes = pc.index_in(clients, value_set=pa.array(names, clients.type))
+    return torch.from_numpy(codes.to_numpy().astype(np.int64)), tuple(names)
+
+
+def _clients_by_file(nodes: Sequence[Path], table: Table) -> NaturalClients | None:
+    if len(nodes) == 1:
+        return None
+    names = sorted(path.stem for path in nodes)
+    for path in nodes:
+        if names.count(path.stem) > 1:
+            raise FedpubError(f"{path}: another node file is called {path.stem!r} too, and clients are; rename one")
+    client = torch.tensor([names.index(path.stem) for path in nodes])
+    return client.repeat_interleave(torch.tensor([part.num_rows for part in table.parts])), tuple(names)
+
+
+def _array(attribute: str, values: list[Any]) -> pa.Array:
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, OverflowError) as error:
+        raise FedpubError(
+            f"the NetworkX graph: node attribute {attribute!r} mixes types or holds objects ({error}); "
+            "make it all numbers, all text or all truth values"
+        ) from error

@@ -1,0 +1,24 @@
+"""The methods, one file each; `METHODS` has them by their names on the command line."""
+
+from __future__ import annotations
+
+from fedpub.algorithms.base import Algorithm, Context
+from fedpub.algorithms.fedavg import FedAvg
+from fedpub.algorithms.fedper import FedPer
+from fedpub.algorithms.fedprox import FedProx
+from fedpub.algorithms.fedpub import FedPub
+from fedpub.algorithms.gcfl import GCFL
+from fedpub.algorithms.local import Local
+from fedpub.algorithms.oracle import Oracle
+
+METHODS: dict[str, type[Algorithm]] = {
+    "local": Local,
+    "fedavg": FedAvg,
+    "fedprox": FedProx,
+    "fedper": FedPer,
+    "gcfl": GCFL,
+    "oracle": Oracle,
+    "fedpub": FedPub,
+}
+
+__all__ = ["GCFL", "METHODS", "Algorithm", "Context", "FedAvg", "FedPer", "FedProx", "FedPub", "Local", "Oracle"]

@@ -1,0 +1,116 @@
+"""What a method is, and the local training that all methods share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from fedpub.data.clients import Clients
+from fedpub.models.base import Dropout, Model
+from fedpub.optim import adam_init, adam_step
+from fedpub.tasks.base import Task
+from fedpub.tree import Message, State, Tree, mix, stacked, tensor, tree, tree_map
+
+Notes = dict[
+    str, Tensor
+]  # what a server step wants to tell: [K] values or [K, K] relations of the clients that took part
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a method may know beside its state: the model, the task and the round."""
+
+    model: Model
+    task: Task
+    seed: int
+    round: int  # the first is 1
+    epochs: int
+    lr: float
+    weight_decay: float
+    dropout: float
+
+
+class Algorithm(Protocol):
+    """A frozen dataclass: its fields are its hyper-parameters. Nothing hides in `self`; K is any number of clients.
+
+    `client` may write into the state it is given: the engine gives it away and goes on with the returned one.
+    """
+
+    @property
+    def uploads(self) -> frozenset[str]:
+        """All that may ever leave a client; the engines enforce it."""
+
+    def init_server(self, w0: Tree, num_clients: int) -> State: ...
+
+    def init_client(self, w0: Tree, num_clients: int) -> State: ...
+
+    def send(self, server: State, ids: Tensor) -> Message: ...
+
+    def client(self, ctx: Context, own: State, msg: Message, data: Clients) -> tuple[State, Message, Tensor]:
+        """Local training: the new state, the upload, and the last training loss of every client [K]."""
+
+    def server(self, ctx: Context, server: State, ids: Tensor, up: Message) -> tuple[State, Notes]: ...
+
+    def personal(self, own: State) -> Tree:
+        """The weights that are evaluated and that the client keeps."""
+
+
+def train(
+    ctx: Context,
+    data: Clients,
+    parameters: Tree,
+    optimiser: State,
+    weights: Callable[[Tree], Tree] = lambda parameters: parameters,
+    penalty: Callable[[Tree], Tensor] | None = None,
+    after_step: Callable[[Tree], None] | None = None,
+) -> tuple[State, Tensor]:
+    """E epochs of Adam on every client's own loss, in place: the optimiser's new state and the last task loss [K].
+
+    The sum of K independent losses gives every client its exact own gradient in one backward pass.
+    `weights` makes the model's weights of the parameters; `penalty` adds a term [K]; `after_step` follows each step.
+    """
+    names = list(parameters)
+    for epoch in range(ctx.epochs):
+        leaves = {name: leaf.detach().requires_grad_() for name, leaf in parameters.items()}
+        dropout = Dropout(ctx.dropout, ctx.seed, ctx.round, epoch) if ctx.dropout else None
+        loss_K = ctx.task.loss(ctx.model, weights(leaves), data, dropout)
+        total_K = loss_K if penalty is None else loss_K + penalty(leaves)
+        gradients = torch.autograd.grad(total_K.sum(), [leaves[name] for name in names])
+        by_name = dict(zip(names, gradients, strict=True))
+        optimiser = adam_step(parameters, by_name, optimiser, ctx.lr, ctx.weight_decay)
+        if after_step:
+            with torch.no_grad():
+                after_step(parameters)
+    return optimiser, loss_K.detach()
+
+
+def squared_distance(w: Tree, anchor: Tree) -> Tensor:
+    """‖w − anchor‖² of every client, [K]."""
+    parts = [(leaf - anchor[name]).square().flatten(1).sum(1) for name, leaf in w.items()]
+    return torch.stack(parts).sum(0)
+
+
+def own_copy(part: Tree | Tensor) -> Tree:
+    """Received weights as a tree that may be written to."""
+    return tree_map(lambda leaf: leaf.clone(memory_format=torch.contiguous_format), tree(part))
+
+
+def start(w0: Tree, num_clients: int) -> State:
+    """Every client's weights at the beginning, with a fresh optimiser."""
+    weights = stacked(w0, num_clients)
+    return {"weights": weights, **adam_init(weights)}
+
+
+def optimiser_of(own: State) -> State:
+    return {name: own[name] for name in ("first", "second", "step")}
+
+
+def weighted_mean(up: Message, name: str = "weights") -> Tree:
+    """Σ_k n_k w_k / Σ_k n_k over the clients of a message, leaves [1, ...]; equal shares where nobody has examples."""
+    size_K = tensor(up["size"]).double()
+    size_K = size_K if bool(size_K.sum() > 0) else torch.ones_like(size_K)
+    return mix((size_K / size_K.sum()).unsqueeze(0), tree(up[name]))

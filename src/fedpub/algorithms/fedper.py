@@ -1,0 +1,47 @@
+"""FedPer (Arivazhagan et al., 2019): shared base layers, a personal classifier that never leaves the client.
+
+θ̄_base ← Σ_k (N_k / N) θ_k,base      θ_k,head stays with k
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedpub.algorithms.base import Context, Notes, optimiser_of, own_copy, start, train, weighted_mean
+from fedpub.data.clients import Clients
+from fedpub.tree import Message, State, Tree, broadcast, stacked, tree
+
+
+@dataclass(frozen=True)
+class FedPer:
+    head: str = "classifier"
+    """Parameters whose name starts so are personal."""
+
+    @property
+    def uploads(self) -> frozenset[str]:
+        return frozenset({"base", "size"})
+
+    def init_server(self, w0: Tree, num_clients: int) -> State:
+        return {"base": stacked(self.base(w0), 1)}
+
+    def init_client(self, w0: Tree, num_clients: int) -> State:
+        return start(w0, num_clients)
+
+    def send(self, server: State, ids: Tensor) -> Message:
+        return {"base": broadcast(tree(server["base"]), len(ids))}
+
+    def client(self, ctx: Context, own: State, msg: Message, data: Clients) -> tuple[State, Message, Tensor]:
+        weights = own_copy(tree(own["weights"]) | tree(msg["base"]))
+        optimiser, loss_K = train(ctx, data, weights, optimiser_of(own))
+        return {"weights": weights, **optimiser}, {"base": self.base(weights), "size": data.num_train_K}, loss_K
+
+    def server(self, ctx: Context, server: State, ids: Tensor, up: Message) -> tuple[State, Notes]:
+        return {"base": weighted_mean(up, "base")}, {}
+
+    def base(self, weights: Tree) -> Tree:
+        return {name: leaf for name, leaf in weights.items() if not name.startswith(self.head)}
+
+    def personal(self, own: State) -> Tree:
+        return tree(own["weights"])

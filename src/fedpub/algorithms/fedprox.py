@@ -1,0 +1,30 @@
+"""FedProx (Li et al., 2020): FedAvg whose clients stay near the model they received.
+
+min L(G_k; θ_k) + (μ / 2) ‖θ_k − θ̄‖²
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedpub.algorithms.base import Context, optimiser_of, own_copy, squared_distance, train
+from fedpub.algorithms.fedavg import FedAvg
+from fedpub.data.clients import Clients
+from fedpub.tree import Message, State, Tree, tree
+
+
+@dataclass(frozen=True)
+class FedProx(FedAvg):
+    mu: float = 0.001
+    """Strength of the proximal term."""
+
+    def client(self, ctx: Context, own: State, msg: Message, data: Clients) -> tuple[State, Message, Tensor]:
+        weights, received = own_copy(msg["weights"]), tree(msg["weights"])
+
+        def proximal(w: Tree) -> Tensor:
+            return self.mu / 2 * squared_distance(w, received)
+
+        optimiser, loss_K = train(ctx, data, weights, optimiser_of(own), penalty=proximal)
+        return {"weights": weights, **optimiser}, {"weights": weights, "size": data.num_train_K}, loss_K

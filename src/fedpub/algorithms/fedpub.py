@@ -1,0 +1,188 @@
+"""FED-PUB (Baek et al., ICML 2023): average with similar clients, and mask what one receives.
+
+Client i trains the weights θ_i, which start at the received θ̄_i, and a mask μ_i that starts at one and stays at home:
+
+    min L(G_i; θ_i ⊙ μ_i) + λ1 ‖μ_i‖₁ + λ2 ‖θ_i ⊙ μ_i − θ̄_i‖²                                   (equation 4)
+
+The L1 term is decoupled from Adam, which would rescale its tiny constant gradient to a full step. After each step
+
+    μ ← sign(μ) · max(|μ| − η λ1, 0),     so that zeros are exact.
+
+With h̃_i the mean output of client i's model on a random graph that all share, the server computes
+
+    S(i, j) = cos(h̃_i, h̃_j),   α_ij = exp(τ S(i, j)) / Σ_k exp(τ S(i, k)),   θ̄_i ← Σ_j α_ij θ_j   (equation 3)
+
+Entries with μ = 0 are not sent: each entry is averaged over the clients that sent it, and keeps its last value where
+nobody did.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedpub.algorithms.base import Context, Notes, optimiser_of, own_copy, squared_distance, train
+from fedpub.data.clients import Clients
+from fedpub.optim import adam_init, soft_threshold
+from fedpub.similarity import (
+    P_OUT,
+    Proxy,
+    ProxyKind,
+    attention,
+    cosine,
+    feature_proxy,
+    label_similarity,
+    parameter_similarity,
+    random_proxy,
+)
+from fedpub.tree import Message, State, Tree, mix, select, stacked, tensor, tree, tree_map, update
+
+MASK = "mask."  # a mask's name among the trained parameters is this and the name of its weight
+
+
+@dataclass(frozen=True)
+class FedPub:
+    tau: float | None = None
+    """How strongly similarity counts. Left out: 3, or 5 where clients overlap, as in the paper."""
+    lambda1: float = 0.001
+    """L1 on the masks, decoupled: 0.3 gives about a third of zeros, 0.7 about three quarters."""
+    lambda2: float = 0.001
+    """Proximal term."""
+    masks: bool = True
+    """Personal masks on every weight matrix."""
+    similarity: bool = True
+    """Average by similarity; without it, uniformly."""
+    measure: Literal["function", "parameter", "gradient", "label"] = "function"
+    """What is compared. `label` uploads label counts: for comparison only."""
+    proxy: ProxyKind = "sbm"
+    """The graph behind functional embeddings: block model, Erdős-Rényi, one node, the client's own features."""
+    communities: Literal["implicit", "explicit"] = "implicit"
+    """Average over everybody, or only over clients with a similarity of at least 0.5."""
+    official: bool = False
+    """Do as the published code does: penalties without effect, masks pruned below lambda1 in evaluation."""
+
+    @property
+    def uploads(self) -> frozenset[str]:
+        by_measure = {"function": {"embedding"}, "label": {"labels"}}.get(self.measure, set())
+        pruned = {"active"} if self.masks and not self.official else set()
+        return frozenset({"weights"} | pruned | (by_measure if self.similarity else set()))
+
+    def init_server(self, w0: Tree, num_clients: int) -> State:
+        return {"weights": stacked(w0, num_clients)}
+
+    def init_client(self, w0: Tree, num_clients: int) -> State:
+        weights = stacked(w0, num_clients)
+        masks = {name: torch.ones_like(leaf) for name, leaf in weights.items() if self.masks and is_matrix(leaf)}
+        parameters = weights | {MASK + name: mask for name, mask in masks.items()}
+        return {"weights": weights, "masks": masks, **adam_init(parameters)}
+
+    def send(self, server: State, ids: Tensor) -> Message:
+        everyone = tree(server["weights"])
+        whole = len(ids) == len(next(iter(everyone.values())))
+        return {"weights": everyone} if whole else select({"weights": everyone}, ids)
+
+    def client(self, ctx: Context, own: State, msg: Message, data: Clients) -> tuple[State, Message, Tensor]:
+        received, masks = tree(msg["weights"]), tree(own["masks"])
+        weights = own_copy(received)
+        parameters = weights | {MASK + name: mask for name, mask in masks.items()}
+
+        def proximal(p: Tree) -> Tensor:
+            return self.lambda2 * squared_distance(masked(p), received)
+
+        def sparsify(p: Tree) -> None:
+            for name in masks:
+                soft_threshold(p[MASK + name], ctx.lr * self.lambda1)
+
+        optimiser, loss_K = train(
+            ctx,
+            data,
+            parameters,
+            optimiser_of(own),
+            weights=masked,
+            penalty=None if self.official or not self.lambda2 else proximal,
+            after_step=None if self.official or not self.lambda1 else sparsify,
+        )
+        own = {"weights": weights, "masks": masks, **optimiser}
+        return own, self._upload(ctx, own, data), loss_K
+
+    def _upload(self, ctx: Context, own: State, data: Clients) -> Message:
+        weights, masks = tree(own["weights"]), tree(own["masks"])
+        up: Message = {"weights": weights}
+        if "active" in self.uploads:
+            up["active"] = tree_map(lambda mask: mask != 0, masks)
+        if "embedding" in self.uploads:
+            with torch.no_grad():
+                up["embedding"] = ctx.model.embed(self.personal(own), self._proxy(ctx, data))
+        if "labels" in self.uploads:
+            rows = data.train_rows
+            cell = data.segments.owner_N[rows] * data.num_classes + data.y_N[rows]
+            counts = torch.bincount(cell, minlength=data.num_clients * data.num_classes)
+            up["labels"] = counts.view(data.num_clients, data.num_classes).to(data.dtype)
+        return up
+
+    def _proxy(self, ctx: Context, data: Clients) -> Proxy:
+        p_out = 0.0 if self.official else P_OUT
+        if self.proxy == "feature":
+            return feature_proxy(ctx.seed, data, ctx.model.propagation, p_out)
+        return random_proxy(
+            self.proxy, ctx.seed, data.num_features, ctx.model.propagation, p_out, data.device, data.dtype
+        )
+
+    def server(self, ctx: Context, server: State, ids: Tensor, up: Message) -> tuple[State, Notes]:
+        similarity_KK = self.similarities(up, select({"weights": server["weights"]}, ids))
+        assert self.tau is not None, "the experiment resolves tau"
+        threshold = 0.5 if self.communities == "explicit" else None
+        alpha_KK = attention(similarity_KK, self.tau if self.similarity else 0.0, threshold)
+        last = select({"weights": server["weights"]}, ids)
+        mean = average_active(alpha_KK, tree(up["weights"]), tree(up.get("active", {})), tree(last["weights"]))
+        return update(server, ids, {"weights": mean}), {"similarity": similarity_KK}
+
+    def similarities(self, up: Message, sent: State) -> Tensor:
+        """S(i, j) of the clients that took part, [K, K]."""
+        weights = tree(up["weights"])
+        if not self.similarity:
+            count = len(next(iter(weights.values())))
+            return next(iter(weights.values())).new_ones(count, count)
+        if self.measure == "function":
+            return cosine(tensor(up["embedding"]))
+        if self.measure == "label":
+            return label_similarity(tensor(up["labels"]))
+        if self.measure == "parameter":
+            return parameter_similarity(weights)
+        return parameter_similarity(tree_map(torch.sub, weights, tree(sent["weights"])))
+
+    def personal(self, own: State) -> Tree:
+        masks = tree(own["masks"])
+        if self.official:
+            masks = tree_map(lambda mask: mask.masked_fill(mask.abs() < self.lambda1, 0.0), masks)
+        return masked(tree(own["weights"]) | {MASK + name: mask for name, mask in masks.items()})
+
+
+def masked(parameters: Tree) -> Tree:
+    """θ ⊙ μ where there is a mask, θ elsewhere."""
+    return {
+        name: leaf * parameters[MASK + name] if MASK + name in parameters else leaf
+        for name, leaf in parameters.items()
+        if not name.startswith(MASK)
+    }
+
+
+def is_matrix(leaf: Tensor) -> bool:
+    """Whether a parameter [K, ...] is a weight matrix: only those have masks."""
+    return leaf.dim() >= 3
+
+
+def average_active(alpha_KK: Tensor, weights: Tree, active: Tree, last: Tree) -> Tree:
+    """θ̄_i = Σ_j α_ij a_j θ_j / Σ_j α_ij a_j, entry by entry; the last value where no a_j is set."""
+    averaged = {}
+    for name, leaf in weights.items():
+        if name not in active or bool(active[name].all()):
+            averaged[name] = mix(alpha_KK, {name: leaf})[name]
+            continue
+        sent = active[name].to(leaf.dtype)
+        sums = mix(alpha_KK, {"values": leaf * sent, "shares": sent})
+        averaged[name] = torch.where(sums["shares"] > 0, sums["values"] / sums["shares"], last[name])
+    return averaged

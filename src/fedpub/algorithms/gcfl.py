@@ -1,0 +1,92 @@
+"""GCFL (Xie et al., 2021): clients in clusters that split when their updates disagree.
+
+Every cluster has a model, the mean of its members weighted by training examples. With ΔW_i the update of client i,
+a cluster of more than two splits when its members have no direction in common and yet move:
+
+    ‖mean_i ΔW_i‖ < ε1   and   max_i ‖ΔW_i‖ > ε2
+
+along the minimum cut (Stoer and Wagner) of the cosine similarities of the ΔW_i. Norms are per square root of the
+number of parameters, so that ε1 and ε2 do not depend on the model's size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedpub.algorithms.base import Context, Notes, optimiser_of, own_copy, start, train, weighted_mean
+from fedpub.data.clients import Clients
+from fedpub.similarity import cosine
+from fedpub.tree import Message, State, Tree, broadcast, flatten, select, stacked, tensor, tree, update
+
+
+@dataclass(frozen=True)
+class GCFL:
+    eps1: float = 0.001
+    """A cluster may split when the norm of its mean update is below this,"""
+    eps2: float = 0.002
+    """and the norm of its largest update above this."""
+    warm_up: int = 20
+    """Rounds before the first split."""
+
+    @property
+    def uploads(self) -> frozenset[str]:
+        return frozenset({"weights", "size"})
+
+    def init_server(self, w0: Tree, num_clients: int) -> State:
+        device = next(iter(w0.values())).device
+        cluster = torch.zeros(num_clients, dtype=torch.int64, device=device)
+        return {"weights": stacked(w0, num_clients), "cluster": cluster}
+
+    def init_client(self, w0: Tree, num_clients: int) -> State:
+        return start(w0, num_clients)
+
+    def send(self, server: State, ids: Tensor) -> Message:
+        return select({"weights": server["weights"]}, ids)
+
+    def client(self, ctx: Context, own: State, msg: Message, data: Clients) -> tuple[State, Message, Tensor]:
+        weights = own_copy(msg["weights"])
+        optimiser, loss_K = train(ctx, data, weights, optimiser_of(own))
+        return {"weights": weights, **optimiser}, {"weights": weights, "size": data.num_train_K}, loss_K
+
+    def server(self, ctx: Context, server: State, ids: Tensor, up: Message) -> tuple[State, Notes]:
+        sent = select({"weights": server["weights"]}, ids)
+        delta_KP = flatten(tree(up["weights"])) - flatten(tree(sent["weights"]))
+        cluster = tensor(server["cluster"]).clone()
+        if ctx.round > self.warm_up:
+            for number in torch.unique(cluster[ids]).tolist():
+                members = torch.nonzero(cluster[ids] == number).flatten()
+                if self.splits(delta_KP[members]):
+                    away = members[minimum_cut(cosine(delta_KP[members]))]
+                    cluster[ids[away]] = int(cluster.max()) + 1
+        weights: State = {"weights": server["weights"]}
+        for number in torch.unique(cluster[ids]).tolist():
+            members = torch.nonzero(cluster[ids] == number).flatten()
+            mean = weighted_mean(select(up, members))
+            everyone = torch.nonzero(cluster == number).flatten()  # also members that did not take part
+            weights = update(weights, everyone, {"weights": broadcast(mean, len(everyone))})
+        return {**weights, "cluster": cluster}, {"cluster": cluster[ids]}
+
+    def splits(self, delta_KP: Tensor) -> bool:
+        """Whether a cluster with these updates divides."""
+        scale = delta_KP.shape[1] ** -0.5
+        mean = float(delta_KP.mean(0).norm()) * scale
+        largest = float(delta_KP.norm(dim=1).max()) * scale
+        return len(delta_KP) > 2 and mean < self.eps1 and largest > self.eps2
+
+    def personal(self, own: State) -> Tree:
+        return tree(own["weights"])
+
+
+def minimum_cut(similarity_KK: Tensor) -> Tensor:
+    """The positions on the side of the minimum cut that does not hold position 0; negative similarities are no bond."""
+    import networkx
+
+    bond = similarity_KK.clamp(min=0).double().cpu().numpy()
+    graph = networkx.Graph()
+    graph.add_weighted_edges_from((i, j, bond[i, j]) for i in range(len(bond)) for j in range(i))
+    _, (one, other) = networkx.stoer_wagner(graph)
+    away = other if 0 in one else one
+    return torch.tensor(sorted(away), device=similarity_KK.device)

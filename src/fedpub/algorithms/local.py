@@ -1,0 +1,41 @@
+"""Local: every client trains alone; nothing is sent.
+
+θ_k ← θ_k − η ∇L(G_k; θ_k)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedpub.algorithms.base import Context, Notes, optimiser_of, start, train
+from fedpub.data.clients import Clients
+from fedpub.tree import Message, State, Tree, tree
+
+
+@dataclass(frozen=True)
+class Local:
+    @property
+    def uploads(self) -> frozenset[str]:
+        return frozenset()
+
+    def init_server(self, w0: Tree, num_clients: int) -> State:
+        return {}
+
+    def init_client(self, w0: Tree, num_clients: int) -> State:
+        return start(w0, num_clients)
+
+    def send(self, server: State, ids: Tensor) -> Message:
+        return {}
+
+    def client(self, ctx: Context, own: State, msg: Message, data: Clients) -> tuple[State, Message, Tensor]:
+        weights = tree(own["weights"])
+        optimiser, loss_K = train(ctx, data, weights, optimiser_of(own))
+        return {"weights": weights, **optimiser}, {}, loss_K
+
+    def server(self, ctx: Context, server: State, ids: Tensor, up: Message) -> tuple[State, Notes]:
+        return server, {}
+
+    def personal(self, own: State) -> Tree:
+        return tree(own["weights"])

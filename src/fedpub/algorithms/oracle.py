@@ -1,0 +1,15 @@
+"""Oracle: one model on the whole graph with all edges, evaluated on the clients' test nodes.
+
+No federation can have it; it shows what missing edges and divided labels cost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedpub.algorithms.local import Local
+
+
+@dataclass(frozen=True)
+class Oracle(Local):
+    """Local training of a single client that holds everything; the experiment gives it the undivided graph."""

@@ -1,0 +1,73 @@
+"""The verb `data import`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def import_(
+    *,
+    nodes: list[Path],
+    edges: list[Path],
+    id: str,
+    label: str,
+    out: Path,
+    source: str | None = None,
+    target: str | None = None,
+    client: str | None = None,
+    drop: tuple[str, ...] = (),
+    like: Path | None = None,
+    encoding_out: Path | None = None,
+    force: bool = False,
+) -> None:
+    """Your own graph from CSV or Parquet tables; says what became of every column.
+
+    Example: fedpub data import --nodes nodes.csv --edges edges.csv --id id --label label --out my.graph
+
+    Args:
+        nodes: One row per node. Several files: each is a client, named as its file.
+        edges: One row per edge, between two node ids.
+        id: The column of the node table that names a node.
+        label: The column of the node table to learn; an empty cell is a node without label.
+        out: The graph to write.
+        source: The edge table's column for one end; without it `source`, else the first column.
+        target: The edge table's column for the other end; without it `target`, else the second column.
+        client: The column of the node table that says who holds a node.
+        drop: Columns that shall not become features.
+        like: Encode columns and classes as in this graph (or encoding), so that sites agree.
+        encoding_out: Also write the encoding alone, as JSON: what another site needs for --like, without any row.
+        force: Replace the files to write if they exist.
+    """
+    # Imported here, so that --help need not wait for torch.
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedpub.data.encoding import Encoding
+    from fedpub.data.tables import check_outputs, from_tables
+    from fedpub.files import write_text
+
+    check_outputs(out, encoding_out, [*nodes, *edges], force)
+    imported = from_tables(
+        nodes,
+        edges,
+        id_column=id,
+        label_column=label,
+        source_column=source,
+        target_column=target,
+        client_column=client,
+        drop=drop,
+        like=None if like is None else Encoding.read(like),
+        name=out.stem,
+    )
+    imported.graph.save(out)
+    if encoding_out is not None:
+        write_text(encoding_out, imported.encoding.to_json())
+
+    console = Console(markup=False, highlight=False)
+    table = Table("column", "became")
+    for column, fate in imported.columns.items():
+        table.add_row(column, fate)
+    console.print(table)
+    for note in imported.notes:
+        console.print(note)
+    console.print(f"{out}: {imported.graph!r}", soft_wrap=True)

@@ -1,0 +1,147 @@
+"""K subgraphs stacked: one block-diagonal adjacency, the nodes of all clients one after the other.
+
+Axes: K clients, N nodes of all of them together, F features.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from fedpub.blocks import Rows, Segments, SparseRows
+from fedpub.data.graph import Graph, from_scipy, to_scipy
+from fedpub.data.split import Split
+
+Propagation = Literal["symmetric", "mean"]
+SPARSE_BELOW = 0.05  # on a CPU, inputs with a smaller share of non-zeros are multiplied sparse (`fedpub bench engine`)
+
+
+@dataclass(frozen=True, eq=False)
+class Subgraph:
+    """What one client holds, ready to be stacked: nothing in it changes while training."""
+
+    id: int  # the client's number in the experiment; its random streams are named by it
+    x: Any  # SciPy CSR [n, F]
+    propagated: Any  # SciPy CSR [n, F]: one step along the edges, so that layer one never propagates
+    adjacency: Any  # SciPy CSR [n, n], normalised
+    y: Tensor
+    train: Tensor
+    val: Tensor
+    test: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Clients:
+    """The clients that compute together: all in the simulator, one at a site."""
+
+    ids_K: Tensor
+    segments: Segments
+    x: Rows
+    propagated: Rows
+    adjacency: SparseRows  # [N, N]
+    y_N: Tensor
+    train_N: Tensor  # bool
+    val_N: Tensor
+    test_N: Tensor
+    num_train_K: Tensor
+    train_rows: Tensor  # the positions of the training nodes
+    report: Report
+    num_features: int
+    num_classes: int
+
+    @property
+    def num_clients(self) -> int:
+        return len(self.segments.sizes)
+
+    @property
+    def device(self) -> torch.device:
+        return self.y_N.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.adjacency.forward.dtype
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """Whose result is reported on which nodes; the oracle's one model is reported for every client."""
+
+    rows_M: Tensor  # positions among the N nodes
+    owner_M: Tensor  # for which reported client
+    model_R: Tensor  # the model behind each reported client
+
+    @property
+    def num_clients(self) -> int:
+        return len(self.model_R)
+
+
+def normalised_adjacency(graph: Graph, kind: Propagation) -> Any:
+    """GCN's D^-1/2 (A + I) D^-1/2, or the mean over neighbours D^-1 A (zero for a node without any)."""
+    a = graph.adjacency().astype(np.float64)
+    if kind == "symmetric":
+        a = a + sp.identity(graph.num_nodes, format="csr")
+        scale = sp.diags(np.asarray(a.sum(1)).ravel() ** -0.5)
+        return (scale @ a @ scale).tocsr()
+    degree = np.asarray(a.sum(1)).ravel()
+    return (sp.diags(1 / np.maximum(degree, 1)) @ a).tocsr()
+
+
+def subgraph_of(graph: Graph, nodes: Tensor, chosen: Split, client: int, kind: Propagation) -> Subgraph:
+    own = graph.subgraph(nodes)
+    adjacency = normalised_adjacency(own, kind)
+    x = to_scipy(own.x).astype(np.float64)
+    sets = (part[nodes] for part in chosen)
+    return Subgraph(client, x, (adjacency @ x).tocsr(), adjacency, own.y, *sets)
+
+
+def stack(
+    subgraphs: list[Subgraph],
+    num_classes: int,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    report: Report | None = None,
+) -> Clients:
+    """Any number of clients side by side; what a client computes does not depend on its neighbours here."""
+    device = torch.device(device)
+    segments = Segments.of([len(own.y) for own in subgraphs], dtype, device)
+    adjacency = sp.block_diag([own.adjacency for own in subgraphs], format="csr")
+    train_N = torch.cat([own.train for own in subgraphs])
+    owner_N = segments.owner_N.cpu()
+    if report is None:
+        everyone = torch.arange(len(subgraphs))
+        report = Report(torch.arange(len(owner_N)), owner_N, everyone)
+    return Clients(
+        ids_K=torch.tensor([own.id for own in subgraphs], device=device),
+        segments=segments,
+        x=_rows([own.x for own in subgraphs], device, dtype),
+        propagated=_rows([own.propagated for own in subgraphs], device, dtype),
+        adjacency=_sparse(adjacency, device, dtype),
+        y_N=torch.cat([own.y for own in subgraphs]).to(device),
+        train_N=train_N.to(device),
+        val_N=torch.cat([own.val for own in subgraphs]).to(device),
+        test_N=torch.cat([own.test for own in subgraphs]).to(device),
+        num_train_K=torch.bincount(owner_N[train_N], minlength=len(subgraphs)).to(device),
+        train_rows=torch.nonzero(train_N).flatten().to(device),
+        report=Report(report.rows_M.to(device), report.owner_M.to(device), report.model_R.to(device)),
+        num_features=subgraphs[0].x.shape[1],
+        num_classes=num_classes,
+    )
+
+
+def _rows(parts: list[Any], device: torch.device, dtype: torch.dtype) -> Rows:
+    """Sparse where the device gains from it."""
+    density = sum(part.nnz for part in parts) / max(1, sum(part.shape[0] * part.shape[1] for part in parts))
+    if device.type == "cpu" and density < SPARSE_BELOW:
+        return _sparse(sp.block_diag(parts, format="csr"), device, dtype)
+    return torch.from_numpy(sp.vstack(parts).toarray()).to(device, dtype)
+
+
+def _sparse(matrix: Any, device: torch.device, dtype: torch.dtype) -> SparseRows:
+    forward = from_scipy(matrix).to(dtype)
+    backward = from_scipy(matrix.T).to(dtype)
+    return SparseRows(forward.to(device), backward.to(device))

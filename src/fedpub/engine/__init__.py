@@ -1,0 +1,1 @@
+"""Engines carry a method's messages: `simulate` between clients in this process."""

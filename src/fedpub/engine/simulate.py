@@ -1,0 +1,211 @@
+"""All clients in this process, stacked.
+
+Every round: choose who takes part, send, train locally, aggregate, evaluate everybody. An engine is a generator; what
+happens with a round is its consumer's business.
+
+Axes: K clients, R reported clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedpub.algorithms.base import Algorithm, Context, Notes
+from fedpub.data.clients import Clients, Report, Subgraph, stack
+from fedpub.engine.size import message_bytes
+from fedpub.errors import FedpubError
+from fedpub.rng import numpy_stream, torch_stream
+from fedpub.tree import Message, State, Tree, concatenate, select, tree_map, update
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """All that a federation needs to go on after a round."""
+
+    round: int  # the last one that is complete
+    server: State
+    clients: State
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """A complete round: its state and what was measured after local training."""
+
+    snapshot: Snapshot
+    took_part_R: Tensor
+    metrics: dict[str, Tensor]  # of the task, each [R]
+    loss_R: Tensor  # NaN for a client that did not take part
+    sparsity_R: Tensor  # share of exact zeros among the entries of the personal weight matrices
+    bytes_up_R: Tensor
+    bytes_down_R: Tensor
+    ids: Tensor  # who took part
+    notes: Notes  # of the server step
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """The clients of an experiment and how they compute."""
+
+    subgraphs: list[Subgraph]
+    num_classes: int
+    device: torch.device
+    dtype: torch.dtype = torch.float32
+    chunk: int | None = None  # clients that are stacked at a time: a matter of memory, never of results
+    report: Report | None = None  # where it is not every client on its own nodes
+
+    @property
+    def num_clients(self) -> int:
+        return len(self.subgraphs)
+
+    @property
+    def num_features(self) -> int:
+        return int(self.subgraphs[0].x.shape[1])
+
+    def chunks(self, ids: list[int]) -> list[Clients]:
+        size = self.chunk or len(ids)
+        return [
+            stack(
+                [self.subgraphs[i] for i in ids[at : at + size]], self.num_classes, self.device, self.dtype, self.report
+            )
+            for at in range(0, len(ids), size)
+        ]
+
+
+def first_weights(federation: Federation, ctx: Context) -> Tree:
+    """The weights that everybody starts from, without a client axis."""
+    w0 = ctx.model.init(federation.num_features, federation.num_classes, torch_stream(ctx.seed, "init"))
+    return tree_map(lambda leaf: leaf.to(federation.device, federation.dtype), w0)
+
+
+def simulate(
+    algorithm: Algorithm,
+    ctx: Context,
+    federation: Federation,
+    rounds: int,
+    fraction: float = 1.0,
+    failures: float = 0.0,
+    start: Snapshot | None = None,
+) -> Iterator[Round]:
+    """Rounds 1 to `rounds`, or those after `start`. `ctx.round` is ignored."""
+    everyone = list(range(federation.num_clients))
+    all_chunks = federation.chunks(everyone)
+    if start is None:
+        w0 = first_weights(federation, ctx)
+        server = algorithm.init_server(w0, len(everyone))
+        start = Snapshot(0, server, algorithm.init_client(w0, len(everyone)))
+    server, clients = start.server, start.clients
+    for number in range(start.round + 1, rounds + 1):
+        ctx = replace(ctx, round=number)
+        chosen = participants(ctx.seed, number, len(everyone), fraction, failures)
+        ids = torch.tensor(chosen, dtype=torch.int64, device=federation.device)
+        traffic = _Traffic.none(len(everyone), federation)
+        notes: Notes = {}
+        if chosen:
+            chunks = all_chunks if chosen == everyone else federation.chunks(chosen)
+            clients, up = _train(algorithm, ctx, server, clients, ids, chunks, traffic)
+            server, notes = algorithm.server(ctx, server, ids, up)
+        metrics, sparsity_R = _evaluate(algorithm, ctx, clients, all_chunks)
+        model_R = all_chunks[0].report.model_R if federation.report else torch.arange(len(everyone))
+        model_R = model_R.cpu()
+        loss_R = traffic.loss_K.cpu()[model_R]
+        yield Round(
+            snapshot=Snapshot(number, server, clients),
+            took_part_R=~torch.isnan(loss_R),
+            metrics=metrics,
+            loss_R=loss_R,
+            sparsity_R=sparsity_R,
+            bytes_up_R=traffic.up_K.cpu()[model_R],
+            bytes_down_R=traffic.down_K.cpu()[model_R],
+            ids=ids.cpu(),
+            notes={name: note.cpu() for name, note in notes.items()},
+        )
+
+
+def participants(seed: int, number: int, clients: int, fraction: float, failures: float) -> list[int]:
+    """Who takes part in a round, ascending: a share of the clients, less those that fail."""
+    stream = numpy_stream(seed, "participants", number)
+    count = max(1, round(fraction * clients))
+    chosen = sorted(stream.permutation(clients)[:count].tolist()) if count < clients else list(range(clients))
+    if not failures:
+        return chosen
+    lost = numpy_stream(seed, "failures", number).random(clients) < failures
+    return [client for client in chosen if not lost[client]]
+
+
+@dataclass(eq=False)
+class _Traffic:
+    """What the clients of a round reported, by client; NaN and zero for those that took no part."""
+
+    loss_K: Tensor
+    up_K: Tensor
+    down_K: Tensor
+
+    @staticmethod
+    def none(clients: int, federation: Federation) -> _Traffic:
+        loss = torch.full((clients,), float("nan"), dtype=federation.dtype, device=federation.device)
+        count = torch.zeros(clients, dtype=torch.int64, device=federation.device)
+        return _Traffic(loss, count, count.clone())
+
+
+def _train(
+    algorithm: Algorithm,
+    ctx: Context,
+    server: State,
+    clients: State,
+    ids: Tensor,
+    chunks: list[Clients],
+    traffic: _Traffic,
+) -> tuple[State, Message]:
+    """Local training of the chosen clients: all clients' states and the uploads of the chosen ones."""
+    whole = len(ids) == len(traffic.loss_K)
+    states, uploads = [], []
+    for data in chunks:
+        chunk = data.ids_K
+        message = algorithm.send(server, chunk)
+        alone = whole and len(chunks) == 1
+        own, up, loss_K = algorithm.client(ctx, clients if alone else select(clients, chunk), message, data)
+        if extra := set(up) - algorithm.uploads:
+            raise AssertionError(f"{type(algorithm).__name__} tried to send {sorted(extra)}, which it does not declare")
+        _check_loss(loss_K, chunk, ctx.round)
+        traffic.loss_K[chunk] = loss_K
+        traffic.up_K[chunk] = message_bytes(up, len(chunk), chunk.device)
+        traffic.down_K[chunk] = message_bytes(message, len(chunk), chunk.device)
+        states.append(own)
+        uploads.append(up)
+    new = states[0] if len(states) == 1 else concatenate(states)
+    return new if whole else update(clients, ids, new), uploads[0] if len(uploads) == 1 else concatenate(uploads)
+
+
+def _check_loss(loss_K: Tensor, ids: Tensor, number: int) -> None:
+    wrong = torch.nonzero(~torch.isfinite(loss_K)).flatten()
+    if len(wrong):
+        client, value = int(ids[wrong[0]]), float(loss_K[wrong[0]])
+        raise FedpubError(
+            f"the loss of client {client} is {value} in round {number}: training diverged; lower --lr, or look at that "
+            "client's features; the last checkpoint is untouched"
+        )
+
+
+@torch.no_grad()
+def _evaluate(
+    algorithm: Algorithm, ctx: Context, clients: State, chunks: list[Clients]
+) -> tuple[dict[str, Tensor], Tensor]:
+    """The task's metrics and the sparsity of every reported client."""
+    found: list[dict[str, Tensor]] = []
+    for data in chunks:
+        weights = algorithm.personal(clients if len(chunks) == 1 else select(clients, data.ids_K))
+        metrics = ctx.task.evaluate(ctx.model, weights, data)
+        found.append(metrics | {"sparsity": sparsity(weights)[data.report.model_R]})
+    joined = {name: torch.cat([part[name] for part in found]).cpu() for name in found[0]}
+    return joined, joined.pop("sparsity")
+
+
+def sparsity(weights: Tree) -> Tensor:
+    """The share of exact zeros among the entries of a client's weight matrices, [K]."""
+    matrices = [leaf.flatten(1) for leaf in weights.values() if leaf.dim() >= 3]
+    zeros_K = torch.stack([(leaf == 0).sum(1) for leaf in matrices]).sum(0)
+    return zeros_K / sum(leaf.shape[1] for leaf in matrices)

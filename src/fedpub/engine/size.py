@@ -1,0 +1,35 @@
+"""How many bytes a message takes on the wire.
+
+A tensor costs its entries. A tree named `active` marks which entries of the message's other trees are sent: a leaf
+with pruned entries costs the kept ones and the cheaper of a bitmap and a list of 32-bit positions.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedpub.tree import Message, tree
+
+ACTIVE = "active"
+
+
+def message_bytes(message: Message, num_clients: int, device: torch.device) -> Tensor:
+    """Bytes for every client of a message, [K]."""
+    active = tree(message.get(ACTIVE, {}))
+    total_K = torch.zeros(num_clients, dtype=torch.int64, device=device)
+    for part, content in message.items():
+        if part == ACTIVE:
+            continue
+        for name, leaf in (content if isinstance(content, dict) else {"": content}).items():
+            total_K += _leaf_bytes(leaf, active.get(name) if isinstance(content, dict) else None)
+    return total_K
+
+
+def _leaf_bytes(leaf: Tensor, active: Tensor | None) -> Tensor | int:
+    entries = leaf[0].numel()
+    if active is None:
+        return entries * leaf.element_size()
+    kept_K = active.flatten(1).sum(1)
+    where_K = torch.clamp(4 * kept_K, max=-(-entries // 8))
+    return kept_K * leaf.element_size() + torch.where(kept_K < entries, where_K, 0)

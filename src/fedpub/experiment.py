@@ -1,0 +1,199 @@
+"""What to run: a frozen description, JSON in and out, and the federation that it describes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from fedpub.algorithms import METHODS, Algorithm, Context, FedPub, Oracle
+from fedpub.data import datasets
+from fedpub.data.clients import Report, subgraph_of
+from fedpub.data.graph import Graph
+from fedpub.data.partition import Partition, cached_partition
+from fedpub.data.split import Split, split
+from fedpub.data.synthetic import SYNTHETIC
+from fedpub.engine.simulate import Federation
+from fedpub.errors import FedpubError, unknown
+from fedpub.models import MODELS
+from fedpub.tasks import TASKS
+
+# Rounds and local epochs of the paper's appendix; what it does not name has the small datasets' numbers.
+ROUNDS_AND_EPOCHS = {
+    "photo": (200, 2),
+    "ogbn-arxiv": (200, 2),
+    "computers": (200, 3),
+    "communities-5-5-40": (100, 3),
+    "communities-5-15": (100, 3),
+}
+TAU, TAU_OVERLAPPING = 3.0, 5.0
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything a result depends on. What is None follows the paper and is filled in by `resolved`."""
+
+    dataset: str = "communities"
+    """A name from `fedpub data list` or a graph file."""
+    scenario: str | None = None
+    """disjoint, overlapping, imbalanced, louvain, leiden, random, dirichlet or natural."""
+    clients: int | None = None
+    """Number of clients; none for natural clients."""
+    method: str = "fedpub"
+    """local, fedavg, fedprox, fedper, gcfl, oracle or fedpub."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Hyper-parameters of the method."""
+    task: str = "node-classification"
+    """node-classification."""
+    model: str = "gcn"
+    """gcn or sage."""
+    hidden: int = 128
+    """Width of the hidden layers."""
+    dropout: float = 0.5
+    """Share of hidden values that is dropped in training."""
+    rounds: int | None = None
+    """Rounds of communication."""
+    epochs: int | None = None
+    """Local epochs in a round."""
+    lr: float = 0.01
+    """Learning rate of Adam."""
+    weight_decay: float = 1e-6
+    """L2 weight decay of Adam."""
+    fraction: float = 1.0
+    """Share of the clients that take part in a round."""
+    failures: float = 0.0
+    """Chance that a chosen client fails in a round."""
+    seed: int = 0
+    """Of everything that is random."""
+    data_seed: int | None = None
+    """Of split and partition, where these are to stay while `seed` changes."""
+    ratios: tuple[float, float, float] | None = None
+    """Shares of the nodes for training, validation and test."""
+    alpha: float = 0.5
+    """Label skew of the dirichlet scenario: small is strong."""
+    device: str = "cpu"
+    """cpu or cuda."""
+    dtype: Literal["float32", "float64"] = "float32"
+    """Precision."""
+
+    def resolved(self) -> Experiment:
+        """Checked, with nothing left open."""
+        if self.method not in METHODS:
+            raise unknown("method", self.method, METHODS)
+        for name, known in (("task", TASKS), ("model", MODELS)):
+            if getattr(self, name) not in known:
+                raise unknown(name, getattr(self, name), known)
+        natural = self.dataset in SYNTHETIC or self.dataset == "twitch"
+        rounds, epochs = ROUNDS_AND_EPOCHS.get(self.dataset, (100, 1))
+        scenario = self.scenario or ("natural" if natural and self.clients is None else "disjoint")
+        filled = replace(
+            self,
+            scenario=scenario,
+            rounds=rounds if self.rounds is None else self.rounds,
+            epochs=epochs if self.epochs is None else self.epochs,
+            data_seed=self.seed if self.data_seed is None else self.data_seed,
+            ratios=self.ratios or datasets.split_ratios(self.dataset),
+        )
+        algorithm = filled.algorithm()
+        filled._check()
+        return replace(filled, options=dataclasses.asdict(algorithm))  # type: ignore[call-overload]
+
+    def _check(self) -> None:
+        for name in ("rounds", "epochs", "hidden"):
+            if getattr(self, name) < 1:
+                raise FedpubError(f"--{name} {getattr(self, name)} is not possible; give 1 or more")
+        for name, low, high in (("dropout", 0, 0.99), ("fraction", 0, 1), ("failures", 0, 1)):
+            if not low <= getattr(self, name) <= high:
+                raise FedpubError(f"--{name} {getattr(self, name)} is outside {low} to {high}")
+        if self.lr <= 0:
+            raise FedpubError(f"--lr {self.lr} is not possible; give a positive number, as 0.01")
+        device = self.device.split(":")[0]
+        if device not in ("cpu", "cuda"):
+            raise unknown("device", self.device, ("cpu", "cuda"))
+        if device == "cuda" and not torch.cuda.is_available():
+            raise FedpubError("--device cuda is not available: this torch sees no GPU; use --device cpu")
+
+    def algorithm(self) -> Algorithm:
+        """The method with its hyper-parameters."""
+        kind: Any = METHODS[self.method]
+        known = {one.name for one in fields(kind)}
+        for name in self.options:
+            if name not in known:
+                raise unknown(f"option of {self.method}", name, sorted(known) or ["(it has none)"])
+        algorithm: Algorithm = kind(**self.options)
+        if isinstance(algorithm, FedPub) and algorithm.tau is None:
+            return replace(algorithm, tau=TAU_OVERLAPPING if self.scenario == "overlapping" else TAU)
+        return algorithm
+
+    def context(self) -> Context:
+        assert self.epochs is not None, "only a resolved experiment has a context"
+        return Context(
+            model=MODELS[self.model](self.hidden),
+            task=TASKS[self.task](),
+            seed=self.seed,
+            round=0,
+            epochs=self.epochs,
+            lr=self.lr,
+            weight_decay=self.weight_decay,
+            dropout=self.dropout,
+        )
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
+
+    @staticmethod
+    def from_json(text: str, place: Path) -> Experiment:
+        """An experiment from a config.json; `place` is for the error message."""
+        try:
+            content = json.loads(text)
+            if not isinstance(content, dict):
+                raise ValueError("it is not an object")
+        except ValueError as error:
+            raise FedpubError(
+                f"{place} is not a configuration of fedpub ({error}); choose a run's config.json"
+            ) from error
+        known = {one.name for one in fields(Experiment)}
+        for name in content:
+            if name not in known:
+                raise FedpubError(f"{place} has the unknown setting {name!r}; it was made by another version")
+        if content.get("ratios"):
+            content["ratios"] = tuple(content["ratios"])
+        return Experiment(**content)
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """The data of an experiment, divided among its clients."""
+
+    graph: Graph
+    partition: Partition
+    split: Split
+    federation: Federation
+
+
+def prepare(experiment: Experiment, root: Path | None = None, chunk: int | None = None) -> Prepared:
+    """Load, split and divide the graph of a resolved experiment."""
+    assert experiment.scenario is not None
+    assert experiment.data_seed is not None
+    assert experiment.ratios is not None
+    graph = datasets.load(experiment.dataset, root)
+    chosen = split(graph, experiment.data_seed, experiment.ratios)
+    parts = cached_partition(graph, experiment.scenario, experiment.clients, experiment.data_seed, experiment.alpha)
+    kind = MODELS[experiment.model].propagation
+    if isinstance(experiment.algorithm(), Oracle):
+        subgraphs = [subgraph_of(graph, torch.arange(graph.num_nodes), chosen, 0, kind)]
+        owner_M = torch.repeat_interleave(
+            torch.arange(parts.num_clients), torch.tensor([len(own) for own in parts.nodes])
+        )
+        report = Report(torch.cat(parts.nodes), owner_M, torch.zeros(parts.num_clients, dtype=torch.int64))
+    else:
+        subgraphs = [subgraph_of(graph, own, chosen, client, kind) for client, own in enumerate(parts.nodes)]
+        report = None
+    dtype = getattr(torch, experiment.dtype)
+    federation = Federation(subgraphs, graph.num_classes, torch.device(experiment.device), dtype, chunk, report)
+    return Prepared(graph, parts, chosen, federation)

@@ -1,0 +1,126 @@
+"""How alike two clients are, without a look at their data.
+
+The same proxy graph goes through every client's model; the mean output of the second convolution is the model's
+functional embedding (FED-PUB, section 4.1 and appendix B.3). Other similarities serve as comparisons.
+
+Axes: K clients, P proxy nodes, F features, H hidden, C classes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedpub.blocks import SparseRows
+from fedpub.data.clients import Clients, Propagation, normalised_adjacency
+from fedpub.data.graph import Graph, undirected
+from fedpub.rng import numpy_stream
+from fedpub.tree import Tree, flatten
+
+ProxyKind = Literal["sbm", "er", "one", "feature"]
+BLOCKS, BLOCK_NODES = 5, 100
+P_IN, P_OUT = 0.1, 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class Proxy:
+    """A graph that every model sees: [P, F], or [K, P, F] where each client brings features of its own."""
+
+    x: Tensor
+    propagated: Tensor
+    mean_propagation_P: Tensor  # column means of the normalised adjacency: the mean over nodes of one propagation
+
+
+@lru_cache(maxsize=8)
+def proxy_structure(kind: ProxyKind, seed: int, propagation: Propagation, p_out: float) -> np.ndarray:
+    """The normalised adjacency of a proxy graph, [P, P]; a few hundred nodes, so dense."""
+    stream = numpy_stream(seed, "proxy", "edges", kind)
+    nodes = 1 if kind == "one" else BLOCKS * BLOCK_NODES
+    block = np.arange(nodes) // BLOCK_NODES
+    p_PP = np.where(block[:, None] == block, P_IN, p_out)
+    if kind == "er":  # as many edges as the block model has, without its blocks
+        p_PP = np.full_like(p_PP, (P_IN + (BLOCKS - 1) * p_out) / BLOCKS)
+    u, v = np.nonzero(np.triu(stream.random((nodes, nodes)) < p_PP, k=1))
+    edges = undirected(torch.from_numpy(np.stack([u, v])), nodes)
+    graph = Graph(torch.zeros(nodes, 0), torch.zeros(nodes, dtype=torch.int64), edges, ("", ""), "proxy")
+    dense: np.ndarray = normalised_adjacency(graph, propagation).toarray()
+    return dense
+
+
+@lru_cache(maxsize=8)
+def random_proxy(
+    kind: ProxyKind,
+    seed: int,
+    num_features: int,
+    propagation: Propagation,
+    p_out: float,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> Proxy:
+    """The proxy graph of a federation, made from its seed: standard normal features on random edges."""
+    a_PP = proxy_structure(kind, seed, propagation, p_out)
+    x_PF = numpy_stream(seed, "proxy", "features").standard_normal((len(a_PP), num_features))
+    x, propagated, mean = (torch.from_numpy(part).to(device, dtype) for part in (x_PF, a_PP @ x_PF, a_PP.mean(0)))
+    return Proxy(x, propagated, mean)
+
+
+def feature_proxy(seed: int, data: Clients, propagation: Propagation, p_out: float) -> Proxy:
+    """The block model's edges with features drawn from the client's own nodes; they never leave it."""
+    a_PP = torch.from_numpy(proxy_structure("sbm", seed, propagation, p_out)).to(data.device, data.dtype)
+    parts = []
+    for position, (client, size) in enumerate(zip(data.ids_K.tolist(), data.segments.sizes, strict=True)):
+        drawn = numpy_stream(seed, "proxy", "features", client).integers(size, size=len(a_PP))
+        parts.append(_client_rows(data, position)[torch.from_numpy(drawn).to(data.device)])
+    x_KPF = torch.stack(parts)
+    return Proxy(x_KPF, a_PP @ x_KPF, a_PP.mean(0))
+
+
+def _client_rows(data: Clients, position: int) -> Tensor:
+    """The features of one client, dense."""
+    start, end = data.segments.spans[position]
+    if not isinstance(data.x, SparseRows):
+        return data.x[start:end]
+    pointer, f = data.x.forward.crow_indices(), data.num_features
+    first, last = int(pointer[start]), int(pointer[end])
+    rows = torch.repeat_interleave(torch.arange(end - start), pointer[start : end + 1].diff())
+    dense = torch.zeros(end - start, f, dtype=data.dtype)
+    columns = data.x.forward.col_indices()[first:last] - position * f
+    dense[rows, columns] = data.x.forward.values()[first:last]
+    return dense
+
+
+def cosine(h_KH: Tensor) -> Tensor:
+    """S(i, j) = h_i · h_j / (|h_i| |h_j|), [K, K]."""
+    unit_KH = torch.nn.functional.normalize(h_KH, dim=1)
+    return unit_KH @ unit_KH.T
+
+
+def parameter_similarity(w: Tree) -> Tensor:
+    return cosine(flatten(w))
+
+
+def label_similarity(counts_KC: Tensor) -> Tensor:
+    """One minus the Jensen-Shannon distance of the label distributions, scaled to 0..1."""
+    p_KC = counts_KC / counts_KC.sum(1, keepdim=True).clamp(min=1)
+    mean_KKC = (p_KC[:, None] + p_KC[None]) / 2
+
+    def divergence(p: Tensor) -> Tensor:
+        return torch.where(p > 0, p * (p / mean_KKC.clamp(min=1e-30)).log(), 0.0).sum(2)
+
+    js_KK = (divergence(p_KC[:, None].expand_as(mean_KKC)) + divergence(p_KC[None].expand_as(mean_KKC))) / 2
+    return 1 - (js_KK.clamp(min=0) / math.log(2)).sqrt()
+
+
+def attention(similarity_KK: Tensor, tau: float, threshold: float | None = None) -> Tensor:
+    """α_ij = exp(τ S(i, j)) / Σ_k exp(τ S(i, k)); with a threshold only over the clients at least that similar."""
+    score_KK = tau * similarity_KK
+    if threshold is not None:
+        near_KK = (similarity_KK >= threshold) | torch.eye(len(score_KK), dtype=torch.bool, device=score_KK.device)
+        score_KK = score_KK.masked_fill(~near_KK, float("-inf"))
+    return torch.softmax(score_KK, dim=1)

@@ -1,0 +1,62 @@
+"""Which class a node has: cross entropy over the training nodes, accuracy over the others.
+
+Axes: K clients, N nodes, C classes, R reported clients, M reported nodes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedpub.data.clients import Clients
+from fedpub.models.base import Dropout, Model
+from fedpub.tree import Tree
+
+
+@dataclass(frozen=True)
+class NodeClassification:
+    metric: ClassVar[str] = "accuracy"
+
+    def loss(self, model: Model, w: Tree, data: Clients, dropout: Dropout | None) -> Tensor:
+        logits_NC = model.apply(w, data, dropout)
+        rows = data.train_rows
+        each = torch.nn.functional.cross_entropy(logits_NC[rows], data.y_N[rows], reduction="none")
+        total_K = each.new_zeros(data.num_clients).index_add(0, data.segments.owner_N[rows], each)
+        return total_K / data.num_train_K.clamp(min=1)
+
+    @torch.no_grad()
+    def evaluate(self, model: Model, w: Tree, data: Clients) -> dict[str, Tensor]:
+        predicted_N = model.apply(w, data).argmax(1)
+        rows, owner = data.report.rows_M, data.report.owner_M
+        y, predicted = data.y_N[rows], predicted_N[rows]
+        found = {}
+        for name, chosen_N in (("val", data.val_N), ("test", data.test_N)):
+            inside = chosen_N[rows]
+            confusion_RCC = _confusion(
+                owner[inside], y[inside], predicted[inside], data.report.num_clients, data.num_classes
+            )
+            correct_R = confusion_RCC.diagonal(dim1=1, dim2=2).sum(1)
+            found[name] = correct_R / confusion_RCC.sum((1, 2))  # 0/0 is NaN: an empty set has no accuracy
+        found["test_f1"] = macro_f1(confusion_RCC)
+        return found
+
+    def sizes(self, data: Clients) -> Tensor:
+        inside = data.test_N[data.report.rows_M]
+        return torch.bincount(data.report.owner_M[inside], minlength=data.report.num_clients)
+
+
+def _confusion(owner: Tensor, y: Tensor, predicted: Tensor, clients: int, classes: int) -> Tensor:
+    """How often each client's class y was taken for each other, [R, C, C]."""
+    cell = (owner * classes + y) * classes + predicted
+    return torch.bincount(cell, minlength=clients * classes * classes).view(clients, classes, classes).double()
+
+
+def macro_f1(confusion_RCC: Tensor) -> Tensor:
+    """The mean F1 over the classes that occur or were predicted at a client; NaN without any node."""
+    hit = confusion_RCC.diagonal(dim1=1, dim2=2)
+    either = confusion_RCC.sum(2) + confusion_RCC.sum(1)
+    f1_RC = torch.where(either > 0, 2 * hit / either.clamp(min=1), 0.0)
+    return f1_RC.sum(1) / (either > 0).sum(1)

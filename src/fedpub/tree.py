@@ -1,0 +1,121 @@
+"""Arithmetic on dicts of stacked tensors.
+
+A Tree has one leaf per parameter, each [K, ...] with the client axis K in front.
+A State or Message holds Trees and tensors by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+Tree = dict[str, Tensor]
+State = dict[str, "Tree | Tensor"]
+Message = dict[str, "Tree | Tensor"]
+
+
+def tree_map(function: Callable[..., Tensor], first: Tree, *others: Tree) -> Tree:
+    """The function applied leaf by leaf; leaves are matched by name."""
+    return {name: function(leaf, *(other[name] for other in others)) for name, leaf in first.items()}
+
+
+def state_map(function: Callable[[Tensor], Tensor], state: State) -> State:
+    """The function applied to every tensor of a state or message."""
+    return {
+        name: tree_map(function, part) if isinstance(part, dict) else function(part) for name, part in state.items()
+    }
+
+
+def stacked(w0: Tree, clients: int) -> Tree:
+    """A copy for every client of parameters without a client axis."""
+    return tree_map(lambda leaf: leaf.repeat(clients, *[1] * leaf.dim()), w0)
+
+
+def broadcast(one: Tree, clients: int) -> Tree:
+    """Parameters [1, ...] as seen by every client; a view that must not be written to."""
+    return tree_map(lambda leaf: leaf.expand(clients, *leaf.shape[1:]), one)
+
+
+def select(state: State, index: Tensor) -> State:
+    """The clients at the given positions."""
+    return state_map(lambda leaf: leaf[index], state)
+
+
+def update(state: State, index: Tensor, part: State) -> State:
+    """A state in which the clients at the given positions are replaced."""
+
+    def put(old: Tensor, new: Tensor) -> Tensor:
+        return old.index_copy(0, index, new)
+
+    changed: State = {}
+    for name, old in state.items():
+        new = part[name]
+        if isinstance(old, dict) and isinstance(new, dict):
+            changed[name] = tree_map(put, old, new)
+        elif isinstance(old, Tensor) and isinstance(new, Tensor):
+            changed[name] = put(old, new)
+        else:
+            raise TypeError(f"{name!r} is a tree on one side and a tensor on the other")
+    return changed
+
+
+def concatenate(parts: list[State]) -> State:
+    """States of different clients, one after the other."""
+    joined: State = {}
+    for name, first in parts[0].items():
+        if isinstance(first, dict):
+            joined[name] = {leaf: torch.cat([tree(part[name])[leaf] for part in parts]) for leaf in first}
+        else:
+            joined[name] = torch.cat([tensor(part[name]) for part in parts])
+    return joined
+
+
+def flatten(tree: Tree) -> Tensor:
+    """All parameters of a client in a row, [K, P]; leaves in the order of their names."""
+    return torch.cat([tree[name].flatten(1) for name in sorted(tree)], dim=1)
+
+
+def mix(weights: Tensor, tree: Tree) -> Tree:
+    """Weighted sums over clients: [M, K] times [K, ...] gives [M, ...]."""
+    return tree_map(lambda leaf: (weights.to(leaf.dtype) @ leaf.flatten(1)).reshape(-1, *leaf.shape[1:]), tree)
+
+
+def tree(part: Tree | Tensor) -> Tree:
+    """The part of a state or message that is known to be a tree."""
+    if not isinstance(part, dict):
+        raise TypeError(f"expected a tree of parameters, found a tensor of shape {list(part.shape)}")
+    return part
+
+
+def tensor(part: Tree | Tensor) -> Tensor:
+    """The part of a state or message that is known to be a tensor."""
+    if isinstance(part, dict):
+        raise TypeError(f"expected a tensor, found a tree of {sorted(part)}")
+    return part
+
+
+def pack(state: Mapping[str, Tree | Tensor], prefix: str = "") -> Tree:
+    """A flat dict of tensors for a file: the leaf `w` of the tree `weights` becomes `weights/w`."""
+    flat: Tree = {}
+    for name, part in state.items():
+        if isinstance(part, dict):
+            flat |= {f"{prefix}{name}/{leaf}": value for leaf, value in part.items()}
+        else:
+            flat[f"{prefix}{name}"] = part
+    return flat
+
+
+def unpack(flat: Tree, prefix: str = "") -> State:
+    """What `pack` packed."""
+    state: State = {}
+    for key, value in flat.items():
+        if not key.startswith(prefix):
+            continue
+        name, _, leaf = key.removeprefix(prefix).partition("/")
+        if leaf:
+            tree(state.setdefault(name, {}))[leaf] = value
+        else:
+            state[name] = value
+    return state
