@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -18,10 +19,12 @@ from fedpub.data.graph import Graph
 from fedpub.data.partition import Partition, cached_partition
 from fedpub.data.split import Split, split
 from fedpub.data.synthetic import SYNTHETIC
-from fedpub.engine.simulate import Federation
+from fedpub.engine.simulate import Federation, simulate
 from fedpub.errors import FedpubError, unknown
 from fedpub.models import MODELS
+from fedpub.results import Record, Row, RunDirectory, read_rows
 from fedpub.tasks import TASKS
+from fedpub.tree import tree_map
 
 # Rounds and local epochs of the paper's appendix; what it does not name has the small datasets' numbers.
 ROUNDS_AND_EPOCHS = {
@@ -197,3 +200,82 @@ def prepare(experiment: Experiment, root: Path | None = None, chunk: int | None 
     dtype = getattr(torch, experiment.dtype)
     federation = Federation(subgraphs, graph.num_classes, torch.device(experiment.device), dtype, chunk, report)
     return Prepared(graph, parts, chosen, federation)
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What a run found."""
+
+    summary: dict[str, Any]
+    record: Record
+    path: Path | None  # its run directory, where it has one
+
+
+def run(
+    experiment: Experiment,
+    out: Path | None = None,
+    *,
+    resume: bool = False,
+    root: Path | None = None,
+    chunk: int | None = None,
+    checkpoint_seconds: float = 60.0,
+    on_round: Callable[[Row, int], None] | None = None,
+    prepared: Prepared | None = None,
+) -> Result:
+    """Run an experiment; with `out` it is kept in a run directory and can be resumed after any kill.
+
+    `on_round` is told each row and the number of rounds; `prepared` saves loading the same data again.
+    """
+    experiment = experiment.resolved()
+    assert experiment.rounds is not None
+    store = _open(experiment, out, resume)
+    if store and store.finished:
+        return Result(store.summary(), Record(read_rows(store.path)), store.path)
+    ready = prepared or prepare(experiment, root, chunk)
+    record = store.record if store else Record()
+    start, best = store.restore(ready.federation.device) if store else (None, {})
+    algorithm, ctx = experiment.algorithm(), experiment.context()
+    best_val = max((row.mean("val") for row in record.rows), default=float("-inf"))
+    last_saved = clock = time.monotonic()
+    rounds = simulate(
+        algorithm, ctx, ready.federation, experiment.rounds, experiment.fraction, experiment.failures, start
+    )
+    for measured in rounds:
+        now = time.monotonic()
+        if store:
+            row = store.append(measured, now - clock)
+        else:
+            row = Row.of(measured, now - clock)
+            record.rows.append(row)
+        clock = now
+        if on_round:
+            on_round(row, experiment.rounds)
+        if store and not row.mean("val") <= best_val:  # also where nobody has validation nodes: the last one counts
+            best_val = row.mean("val")
+            weights = algorithm.personal(measured.snapshot.clients)
+            best = tree_map(lambda leaf: leaf.detach().cpu().clone(), weights)
+        if store and (now - last_saved >= checkpoint_seconds or row.round == experiment.rounds):
+            store.checkpoint(measured.snapshot, best)
+            last_saved = time.monotonic()
+    everyone = ready.federation.chunks(list(range(ready.federation.num_clients)))
+    sizes = torch.cat([ctx.task.sizes(data) for data in everyone]).tolist()
+    summary = record.summary(ctx.task.metric, sizes)
+    if store:
+        store.finish(summary, best)
+    return Result(summary, record, out)
+
+
+def _open(experiment: Experiment, out: Path | None, resume: bool) -> RunDirectory | None:
+    if out is None:
+        return None
+    if not resume:
+        return RunDirectory.create(out, experiment.to_json())
+    held = Experiment.from_json(RunDirectory.config(out), out / "config.json")
+    different = [one.name for one in fields(Experiment) if getattr(held, one.name) != getattr(experiment, one.name)]
+    if different:
+        name = different[0]
+        raise FedpubError(
+            f"{out} belongs to another experiment: its {name} is {getattr(held, name)!r}, not "
+            f"{getattr(experiment, name)!r}; resume it without other flags, or choose another directory"
+        )
+    return RunDirectory(out)

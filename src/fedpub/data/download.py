@@ -9,8 +9,6 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-import platformdirs
-
 from fedpub.errors import FedpubError
 from fedpub.files import atomic
 
@@ -30,7 +28,11 @@ class RawFile:
 
 def cache_folder() -> Path:
     """`FEDPUB_CACHE`, else the user's cache folder."""
-    return Path(os.environ.get("FEDPUB_CACHE") or platformdirs.user_cache_dir("fedpub"))
+    if chosen := os.environ.get("FEDPUB_CACHE"):
+        return Path(chosen)
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("fedpub"))
 
 
 def data_root(root: Path | None = None) -> Path:

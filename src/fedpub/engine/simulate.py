@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fedpub.algorithms.base import Algorithm, Context, Notes
 from fedpub.data.clients import Clients, Report, Subgraph, stack
+from fedpub.engine.memory import keep_buffers
 from fedpub.engine.size import message_bytes
 from fedpub.errors import FedpubError
 from fedpub.rng import numpy_stream, torch_stream
@@ -91,6 +92,8 @@ def simulate(
     start: Snapshot | None = None,
 ) -> Iterator[Round]:
     """Rounds 1 to `rounds`, or those after `start`. `ctx.round` is ignored."""
+    if federation.device.type == "cpu":
+        keep_buffers()
     everyone = list(range(federation.num_clients))
     all_chunks = federation.chunks(everyone)
     if start is None:

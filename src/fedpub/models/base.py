@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -42,10 +43,10 @@ class Dropout:
     def __call__(self, h_NH: Tensor, layer: int, ids_K: Tensor, segments: Segments) -> Tensor:
         key_K = dropout_keys(self.seed, ids_K, "dropout", self.round, self.epoch, layer)
         kept = dropout_mask(key_K, segments.owner_N, segments.row_N, h_NH.shape[1], self.p, h_NH.dtype)
-        return torch.mul(h_NH, kept)
+        return h_NH * kept
 
 
 def glorot(rows: int, columns: int, stream: torch.Generator) -> Tensor:
     """Uniform in ±sqrt(6 / (rows + columns)); drawn in double precision, so that every dtype starts alike."""
-    bound = (6 / (rows + columns)) ** 0.5
+    bound = math.sqrt(6 / (rows + columns))
     return (torch.rand(rows, columns, generator=stream, dtype=torch.float64) * 2 - 1) * bound

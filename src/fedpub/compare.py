@@ -1,0 +1,155 @@
+"""Several methods on the same data and seeds, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from fedpub.algorithms import METHODS
+from fedpub.errors import FedpubError, unknown
+from fedpub.experiment import Experiment, Prepared, prepare, run
+from fedpub.results import Row
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A column of the table: a graph and how it is divided."""
+
+    dataset: str
+    scenario: str
+    clients: int | None
+
+
+@dataclass(frozen=True)
+class Run:
+    cell: Cell
+    method: str
+    seed: int
+    summary: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Score:
+    """A method over the seeds, in percent; the average over cells where there are several."""
+
+    method: str
+    cells: tuple[tuple[float, float], ...]  # mean and deviation of every cell
+    average: float
+    p_value: float | None  # paired t-test against the first method, over seeds and cells; None for itself
+    worst_client: float
+    weighted: float
+    f1: float
+    sparsity: float
+    megabytes_up: float  # per run
+    better_than_local: float | None  # share of clients
+    seconds: float  # per run
+
+
+def plan(
+    base: Experiment, methods: Sequence[str], datasets: Sequence[str], clients: Sequence[int | None], seeds: int
+) -> list[tuple[Cell, str, Experiment]]:
+    """The experiments of a comparison, those that share their data one after the other."""
+    if not methods:
+        raise FedpubError("there is nothing to compare; name one method or more with --methods")
+    for method in methods:
+        if method not in METHODS:
+            raise unknown("method", method, METHODS)
+    if seeds < 1:
+        raise FedpubError(f"--seeds {seeds} is not possible; give 1 or more")
+    planned = []
+    for dataset in datasets or (base.dataset,):
+        for count in clients or (base.clients,):
+            for seed in range(base.seed, base.seed + seeds):
+                for method in methods:
+                    one = replace(base, dataset=dataset, clients=count, seed=seed, method=method).resolved()
+                    assert one.scenario is not None
+                    planned.append((Cell(dataset, one.scenario, count), method, one))
+    return planned
+
+
+def compare(
+    planned: Sequence[tuple[Cell, str, Experiment]],
+    out: Path | None = None,
+    root: Path | None = None,
+    on_round: Callable[[Row, int], None] | None = None,
+) -> Iterator[Run]:
+    """Run what is planned. With `out` every run has its directory there: what is complete is not run again."""
+    data: tuple[object, Prepared] | None = None
+    for cell, method, experiment in planned:
+        key = (cell, experiment.data_seed, experiment.model, experiment.ratios, method == "oracle")
+        if data is None or data[0] != key:
+            data = (key, prepare(experiment, root))
+        path = None
+        if out is not None:
+            path = out / f"{Path(cell.dataset).stem}-{cell.scenario}-{cell.clients}" / f"{method}-seed{experiment.seed}"
+        resume = path is not None and (path / "config.json").is_file()
+        found = run(experiment, path, resume=resume, root=root, on_round=on_round, prepared=data[1])
+        yield Run(cell, method, experiment.seed, found.summary)
+
+
+def scores(runs: Sequence[Run]) -> list[Score]:
+    """One line per method, in the order they were run."""
+    methods = list(dict.fromkeys(one.method for one in runs))
+    table = {(one.cell, one.seed, one.method): one.summary for one in runs}
+    pairs = list(dict.fromkeys((one.cell, one.seed) for one in runs))
+
+    def values(method: str) -> np.ndarray:
+        return np.array([100 * table[(*pair, method)]["test"] for pair in pairs])
+
+    def mean(method: str, name: str, factor: float = 1.0) -> float:
+        found = [table[(*pair, method)][name] for pair in pairs]
+        return factor * float(np.mean([value for value in found if value is not None] or [np.nan]))
+
+    lines = []
+    for method in methods:
+        own = [table[(*pair, method)] for pair in pairs]
+        by_cell: dict[Cell, list[float]] = {}
+        for (cell, _), summary in zip(pairs, own, strict=True):
+            by_cell.setdefault(cell, []).append(100 * summary["test"])
+        local = [table.get((*pair, "local")) for pair in pairs]
+        lines.append(
+            Score(
+                method=method,
+                cells=tuple(
+                    (float(np.mean(v)), float(np.std(v, ddof=1)) if len(v) > 1 else 0.0) for v in by_cell.values()
+                ),
+                average=float(np.mean([np.mean(v) for v in by_cell.values()])),
+                p_value=None if method == methods[0] else paired_p(values(method), values(methods[0])),
+                worst_client=mean(method, "worst_client_test", 100),
+                weighted=mean(method, "weighted_test", 100),
+                f1=mean(method, "test_f1", 100),
+                sparsity=mean(method, "sparsity", 100),
+                megabytes_up=mean(method, "bytes_up", 1e-6),
+                better_than_local=None if None in local or method == "local" else share_better(own, local),
+                seconds=mean(method, "seconds"),
+            )
+        )
+    return lines
+
+
+def paired_p(one: np.ndarray, other: np.ndarray) -> float | None:
+    """The two-sided p-value of a paired t-test; None where fewer than two pairs or no difference leave it undefined."""
+    if len(one) < 2 or np.ptp(one - other) == 0:
+        return None
+    return float(stats.ttest_rel(one, other).pvalue)
+
+
+def share_better(own: Sequence[Mapping[str, Any]], local: Sequence[Mapping[str, Any] | None]) -> float:
+    """The share of clients, over all runs, whose test value is above that of training alone."""
+    better = [
+        a > b
+        for mine, alone in zip(own, local, strict=True)
+        if alone is not None
+        for a, b in zip(mine["per_client_test"], alone["per_client_test"], strict=True)
+        if a is not None and b is not None
+    ]
+    return float(np.mean(better)) if better else float("nan")
+
+
+def to_json(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    return [asdict(one.cell) | {"method": one.method, "seed": one.seed} | one.summary for one in runs]

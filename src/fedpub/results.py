@@ -1,0 +1,259 @@
+"""What a run measured, and the directory it is kept in.
+
+config.json          the experiment; it can be run again from it
+env.json             versions and machine
+rounds.csv           a row per round: means over the clients
+clients.csv          a row per round and client
+relations.safetensors  what the server saw between clients, per round (FED-PUB: similarity)
+checkpoint/state.safetensors  server and clients after the last saved round
+models.safetensors   every client's personal weights at the best round
+summary.json         the result: test at the round with the best mean validation value
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import platform
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedpub import __version__
+from fedpub.engine.simulate import Round, Snapshot
+from fedpub.errors import FedpubError
+from fedpub.files import read_tensors, write_tensors, write_text
+from fedpub.tree import Tree, pack, tree, unpack
+
+MAX_RELATED = 256  # relations between more clients than this are not kept
+MEANS = ("loss", "val", "test", "test_f1", "sparsity")
+SUMS = ("took_part", "bytes_up", "bytes_down")
+
+
+@dataclass
+class Row:
+    """One round: seconds it took and one list of values per column, a value per client."""
+
+    round: int
+    seconds: float
+    clients: dict[str, list[float]]
+
+    @staticmethod
+    def of(measured: Round, seconds: float) -> Row:
+        columns = {"took_part": measured.took_part_R.to(torch.int64), "loss": measured.loss_R, **measured.metrics}
+        columns |= {"sparsity": measured.sparsity_R}
+        columns |= {"bytes_up": measured.bytes_up_R, "bytes_down": measured.bytes_down_R}
+        for name, note in measured.notes.items():
+            if note.dim() == 1:
+                values = torch.full((len(measured.took_part_R),), -1, dtype=note.dtype)
+                values[measured.ids] = note
+                columns[name] = values
+        return Row(measured.snapshot.round, seconds, {name: column.tolist() for name, column in columns.items()})
+
+    def mean(self, column: str) -> float:
+        """The unweighted mean over the clients that have a value."""
+        values = np.asarray(self.clients[column], dtype=float)
+        return float(np.nanmean(values)) if not np.isnan(values).all() else float("nan")
+
+
+@dataclass
+class Record:
+    """The rows of a run so far."""
+
+    rows: list[Row] = field(default_factory=list)
+
+    def best(self) -> Row:
+        """The first round with the highest mean validation value; the last one where nobody has validation nodes."""
+        values = [row.mean("val") for row in self.rows]
+        if all(np.isnan(values)):
+            return self.rows[-1]
+        return self.rows[int(np.nanargmax(values))]
+
+    def summary(self, metric: str, test_sizes: list[int]) -> dict[str, Any]:
+        best = self.best()
+        test = np.asarray(best.clients["test"], dtype=float)
+        sizes = np.asarray(test_sizes, dtype=float)
+        known = ~np.isnan(test)
+        return {
+            "metric": metric,
+            "test": best.mean("test"),
+            "val": best.mean("val"),
+            "best_round": best.round,
+            "rounds": self.rows[-1].round,
+            "per_client_test": [None if np.isnan(value) else value for value in test.tolist()],
+            "worst_client": int(np.nanargmin(test)) if known.any() else None,
+            "worst_client_test": float(np.nanmin(test)) if known.any() else None,
+            "weighted_test": float((test[known] * sizes[known]).sum() / sizes[known].sum()) if known.any() else None,
+            "test_f1": best.mean("test_f1") if "test_f1" in best.clients else None,
+            "clients_without_test": int((~known).sum()),
+            "sparsity": best.mean("sparsity"),
+            "bytes_up": int(sum(sum(row.clients["bytes_up"]) for row in self.rows)),
+            "bytes_down": int(sum(sum(row.clients["bytes_down"]) for row in self.rows)),
+            "seconds": sum(row.seconds for row in self.rows),
+        }
+
+
+@dataclass
+class RunDirectory:
+    """A run on disk: created, appended to, checkpointed, and opened again."""
+
+    path: Path
+    record: Record = field(default_factory=Record)
+    relations: dict[str, list[Tensor]] = field(default_factory=dict)
+
+    @staticmethod
+    def create(path: Path, config: str) -> RunDirectory:
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            held = (path / "config.json").is_file()
+            way_out = f"continue it with --resume {path}" if held else "it holds other files"
+            raise FedpubError(f"{path} exists already: {way_out}, or choose another --out")
+        write_text(path / "config.json", config)
+        write_text(path / "env.json", json.dumps(environment(), indent=2) + "\n")
+        return RunDirectory(path)
+
+    @staticmethod
+    def config(path: Path) -> str:
+        """The text of a run directory's configuration."""
+        try:
+            return (path / "config.json").read_text(encoding="utf-8")
+        except OSError as error:
+            raise FedpubError(
+                f"{path} is not a run directory: it has no config.json that can be read; give an earlier run's --out"
+            ) from error
+
+    @property
+    def finished(self) -> bool:
+        return (self.path / "summary.json").is_file()
+
+    def summary(self) -> dict[str, Any]:
+        try:
+            content: dict[str, Any] = json.loads((self.path / "summary.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise FedpubError(f"{self.path / 'summary.json'} cannot be read ({error}); run with --resume") from error
+        return content
+
+    def append(self, measured: Round, seconds: float) -> Row:
+        """Add a round's rows to the record and, at once, to the files."""
+        row = Row.of(measured, seconds)
+        self.record.rows.append(row)
+        for name, note in measured.notes.items():
+            if note.dim() == 2 and len(row.clients["val"]) <= MAX_RELATED:
+                whole = torch.full([len(row.clients["val"])] * 2, float("nan"))
+                whole[measured.ids[:, None], measured.ids] = note.float()
+                self.relations.setdefault(name, []).append(whole)
+        self._write_rows([row], "a")
+        return row
+
+    def checkpoint(self, snapshot: Snapshot, best: Tree) -> None:
+        """The state after a round, in one file that is replaced as a whole."""
+        for name in ("rounds.csv", "clients.csv"):
+            with (self.path / name).open("rb") as file:
+                os.fsync(file.fileno())
+        tensors = pack(snapshot.server, "server/") | pack(snapshot.clients, "clients/") | pack({"best": best})
+        tensors |= {f"relations/{name}": torch.stack(all_) for name, all_ in self.relations.items()}
+        # safetensors refuses tensors that share memory, as a server's view of a client's weights may.
+        tensors = {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
+        write_tensors(self.path / "checkpoint" / "state.safetensors", tensors, {"round": str(snapshot.round)})
+
+    def restore(self, device: torch.device) -> tuple[Snapshot | None, Tree]:
+        """The last checkpoint, with the rows up to it; nothing where there is none yet."""
+        state = self.path / "checkpoint" / "state.safetensors"
+        if not state.is_file():
+            self._truncate(0)
+            return None, {}
+        flat, header = read_tensors(state)
+        number = int(header["round"])
+        flat = {name: tensor.to(device) for name, tensor in flat.items()}
+        self._truncate(number)
+        self.relations = {
+            name.removeprefix("relations/"): list(stacked.cpu())
+            for name, stacked in flat.items()
+            if name.startswith("relations/")
+        }
+        parts = unpack({name: tensor for name, tensor in flat.items() if name.startswith("best/")})
+        snapshot = Snapshot(number, unpack(flat, "server/"), unpack(flat, "clients/"))
+        return snapshot, tree(parts.get("best", {}))
+
+    def finish(self, summary: dict[str, Any], best: Tree) -> None:
+        if self.relations:
+            stacked = {name: torch.stack(all_) for name, all_ in self.relations.items()}
+            write_tensors(self.path / "relations.safetensors", stacked, {})
+        write_tensors(self.path / "models.safetensors", best, {"round": str(summary["best_round"])})
+        write_text(self.path / "summary.json", json.dumps(summary, indent=2) + "\n")
+
+    def _truncate(self, last: int) -> None:
+        """Forget the rows after a round: they will be computed again."""
+        self.record.rows = [row for row in read_rows(self.path) if row.round <= last]
+        if len(self.record.rows) != last:
+            raise FedpubError(
+                f"{self.path / 'clients.csv'} has {len(self.record.rows)} of the {last} rounds that the checkpoint "
+                "covers: the file is damaged; start the run again in another directory"
+            )
+        self._write_rows(self.record.rows, "w")
+
+    def _write_rows(self, rows: list[Row], mode: str) -> None:
+        texts = {"rounds.csv": io.StringIO(), "clients.csv": io.StringIO()}
+        write_round, write_client = (csv.writer(text, lineterminator="\n") for text in texts.values())
+        for row in rows:
+            if row.round == 1:
+                write_round.writerow(["round", "seconds", *MEANS, *SUMS])
+                write_client.writerow(["round", "seconds", "client", *row.clients])
+            sums = [int(sum(row.clients[name])) for name in SUMS]
+            write_round.writerow([row.round, row.seconds, *(row.mean(name) for name in MEANS), *sums])
+            for client, values in enumerate(zip(*row.clients.values(), strict=True)):
+                write_client.writerow([row.round, row.seconds, client, *values])
+        for name, text in texts.items():
+            if mode == "w":
+                write_text(self.path / name, text.getvalue())
+            else:
+                with (self.path / name).open("a", encoding="utf-8") as file:
+                    file.write(text.getvalue())
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The complete rounds in a run's clients.csv; a last one that was cut short is left out."""
+    file = path / "clients.csv"
+    if not file.is_file():
+        return []
+    with file.open(encoding="utf-8", newline="") as lines:
+        header, *found = list(csv.reader(lines)) or [[]]
+    columns = header[3:]
+    rows: dict[int, Row] = {}
+    for line in found:
+        if len(line) != len(header):
+            break
+        number = int(line[0])
+        row = rows.setdefault(number, Row(number, float(line[1]), {name: [] for name in columns}))
+        for name, value in zip(columns, line[3:], strict=True):
+            row.clients[name].append(int(value) if value.lstrip("-").isdigit() else float(value))
+    complete = len(rows[1].clients["val"]) if 1 in rows else 0
+    return [row for row in rows.values() if len(row.clients["val"]) == complete]
+
+
+def environment() -> dict[str, Any]:
+    """Versions and machine, for whoever wants to know why a number differs."""
+    from importlib import metadata
+
+    packages = {}
+    for name in ("torch", "torch-geometric", "numpy", "scipy", "pymetis", "igraph"):
+        try:
+            packages[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            packages[name] = "not installed"
+    return {
+        "fedpub": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": packages,
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "command": ["fedpub", *sys.argv[1:]],
+    }
