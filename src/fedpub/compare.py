@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -51,12 +52,17 @@ class Score:
 
 
 def plan(
-    base: Experiment, methods: Sequence[str], datasets: Sequence[str], clients: Sequence[int | None], seeds: int
+    base: Experiment,
+    methods: Sequence[str],
+    datasets: Sequence[str],
+    clients: Sequence[int | None],
+    seeds: int,
+    options: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> list[tuple[Cell, str, Experiment]]:
     """The experiments of a comparison, those that share their data one after the other."""
     if not methods:
         raise FedpubError("there is nothing to compare; name one method or more with --methods")
-    for method in methods:
+    for method in (*methods, *options):
         if method not in METHODS:
             raise unknown("method", method, METHODS)
     if seeds < 1:
@@ -66,7 +72,8 @@ def plan(
         for count in clients or (base.clients,):
             for seed in range(base.seed, base.seed + seeds):
                 for method in methods:
-                    one = replace(base, dataset=dataset, clients=count, seed=seed, method=method).resolved()
+                    one = replace(base, dataset=dataset, clients=count, seed=seed, method=method)
+                    one = replace(one, options=options.get(method, {})).resolved()
                     assert one.scenario is not None
                     planned.append((Cell(dataset, one.scenario, count), method, one))
     return planned

@@ -34,7 +34,7 @@ ROUNDS_AND_EPOCHS = {
     "communities-5-5-40": (100, 3),
     "communities-5-15": (100, 3),
 }
-TAU, TAU_OVERLAPPING = 3.0, 5.0
+TAU, TAU_OVERLAPPING, TAU_SYNTHETIC = 3.0, 5.0, 10.0
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Experiment:
     """Local epochs in a round."""
     lr: float = 0.01
     """Learning rate of Adam."""
-    weight_decay: float = 1e-6
+    weight_decay: float = 0.0
     """L2 weight decay of Adam."""
     fraction: float = 1.0
     """Share of the clients that take part in a round."""
@@ -130,7 +130,8 @@ class Experiment:
                 raise unknown(f"option of {self.method}", name, sorted(known) or ["(it has none)"])
         algorithm: Algorithm = kind(**self.options)
         if isinstance(algorithm, FedPub) and algorithm.tau is None:
-            return replace(algorithm, tau=TAU_OVERLAPPING if self.scenario == "overlapping" else TAU)
+            tau = TAU_OVERLAPPING if self.scenario == "overlapping" else TAU
+            return replace(algorithm, tau=TAU_SYNTHETIC if self.dataset in SYNTHETIC else tau)
         return algorithm
 
     def context(self) -> Context:

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -24,7 +26,7 @@ def adam_init(parameters: Tree) -> State:
 
 
 @torch.no_grad()
-def adam_step(parameters: Tree, gradients: Tree, state: State, lr: float, weight_decay: float) -> State:
+def adam_step(parameters: Tree, gradients: Tree, state: State, lr: Mapping[str, float], weight_decay: float) -> State:
     """One step of Adam with L2 weight decay; writes into `parameters` and the moments, returns the new state."""
     first, second = tree(state["first"]), tree(state["second"])
     step_K = tensor(state["step"]) + 1
@@ -36,7 +38,7 @@ def adam_step(parameters: Tree, gradients: Tree, state: State, lr: float, weight
         v.mul_(BETA2).addcmul_(g, g, value=1 - BETA2)
         t = step_K.to(w.dtype).view(-1, *[1] * (w.dim() - 1))
         denominator = v.sqrt().div_((1 - BETA2**t).sqrt()).add_(EPSILON)
-        w.sub_(m.div(denominator).mul_(lr / (1 - BETA1**t)))
+        w.sub_(m.div(denominator).mul_(lr[name] / (1 - BETA1**t)))
     return {"first": first, "second": second, "step": step_K}
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 import torch
@@ -65,13 +66,15 @@ def train(
     parameters: Tree,
     optimiser: State,
     weights: Callable[[Tree], Tree] = lambda parameters: parameters,
+    lr: Mapping[str, float] = MappingProxyType({}),
     penalty: Callable[[Tree], Tensor] | None = None,
     after_step: Callable[[Tree], None] | None = None,
 ) -> tuple[State, Tensor]:
     """E epochs of Adam on every client's own loss, in place: the optimiser's new state and the last task loss [K].
 
     The sum of K independent losses gives every client its exact own gradient in one backward pass.
-    `weights` makes the model's weights of the parameters; `penalty` adds a term [K]; `after_step` follows each step.
+    `weights` makes the model's weights of the parameters; `lr` holds learning rates that differ from the context's;
+    `penalty` adds a term [K]; `after_step` follows each step.
     """
     names = list(parameters)
     for epoch in range(ctx.epochs):
@@ -81,7 +84,8 @@ def train(
         total_K = loss_K if penalty is None else loss_K + penalty(leaves)
         gradients = torch.autograd.grad(total_K.sum(), [leaves[name] for name in names])
         by_name = dict(zip(names, gradients, strict=True))
-        optimiser = adam_step(parameters, by_name, optimiser, ctx.lr, ctx.weight_decay)
+        rates = {name: lr.get(name, ctx.lr) for name in names}
+        optimiser = adam_step(parameters, by_name, optimiser, rates, ctx.weight_decay)
         if after_step:
             with torch.no_grad():
                 after_step(parameters)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,9 +25,9 @@ from fedpub.tree import Message, State, Tree, broadcast, flatten, select, stacke
 
 @dataclass(frozen=True)
 class GCFL:
-    eps1: float = 0.001
+    eps1: float = 0.002
     """A cluster may split when the norm of its mean update is below this,"""
-    eps2: float = 0.002
+    eps2: float = 0.004
     """and the norm of its largest update above this."""
     warm_up: int = 20
     """Rounds before the first split."""
@@ -81,12 +82,29 @@ class GCFL:
 
 
 def minimum_cut(similarity_KK: Tensor) -> Tensor:
-    """The positions on the side of the minimum cut that does not hold position 0; negative similarities are no bond."""
-    import networkx
+    """The positions on the side of the minimum cut that does not hold position 0; negative similarities are no bond.
 
-    bond = similarity_KK.clamp(min=0).double().cpu().numpy()
-    graph = networkx.Graph()
-    graph.add_weighted_edges_from((i, j, bond[i, j]) for i in range(len(bond)) for j in range(i))
-    _, (one, other) = networkx.stoer_wagner(graph)
-    away = other if 0 in one else one
-    return torch.tensor(sorted(away), device=similarity_KK.device)
+    Stoer and Wagner (1997): grow a set by the node it is bound to most; the last node's bonds are a cut; merge the
+    last two nodes and repeat.
+    """
+    bond = similarity_KK.double().clamp(min=0).cpu().numpy().copy()
+    np.fill_diagonal(bond, 0)
+    alive = list(range(len(bond)))
+    merged = [[node] for node in alive]
+    lightest, side = float("inf"), merged[-1]
+    while len(alive) > 1:
+        rest, weight = alive[1:], bond[alive[0], alive[1:]].copy()
+        last = before = alive[0]
+        while rest:
+            nearest = int(weight.argmax())
+            before, last, cut = last, rest.pop(nearest), float(weight[nearest])
+            weight = np.delete(weight, nearest) + bond[last, rest]
+        if cut < lightest:
+            lightest, side = cut, list(merged[last])
+        merged[before] += merged[last]
+        bond[before] += bond[last]
+        bond[:, before] += bond[:, last]
+        bond[before, before] = 0
+        alive.remove(last)
+    away = sorted(side if 0 not in side else set(range(len(bond))) - set(side))
+    return torch.tensor(away, device=similarity_KK.device)

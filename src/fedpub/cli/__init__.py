@@ -7,14 +7,19 @@ Nothing heavy is imported before the verb is known, so that help answers at once
 from __future__ import annotations
 
 import importlib
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from fedpub import __version__
 from fedpub.errors import FedpubError, unknown
 
-VERBS: dict[str, tuple[str, str]] = {  # what is typed: (module:function, one line for the overview)
+# What is typed: (module:function, one line for the overview). A function named *_verb makes the verb of its arguments.
+VERBS: dict[str, tuple[str, str]] = {
     "demo": ("demo:demo", "see it work: two minutes on a built-in graph, no download"),
+    "run": ("run:run_verb", "train one method on the clients of one graph"),
+    "compare": ("compare:compare", "several methods on the same data and seeds, in one table"),
     "data list": ("data:list_", "the graphs that are known by name"),
     "data stats": ("data:stats", "what the clients of a partition look like"),
     "data partition": ("data:partition", "divide a graph among clients and save who holds what"),
@@ -40,6 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except FedpubError as error:
         print(f"fedpub: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # the reader of our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         print("fedpub: interrupted", file=sys.stderr)
         return 130
@@ -63,10 +71,16 @@ def _split(words: list[str]) -> tuple[str | None, list[str]]:
 def _run(verb: str, arguments: list[str]) -> int:
     import tyro
 
-    module, function = VERBS[verb][0].split(":")
-    action = getattr(importlib.import_module(f"fedpub.cli.{module}"), function)
-    tyro.cli(action, prog=f"fedpub {verb}", args=arguments)
+    tyro.cli(action(verb, arguments), prog=f"fedpub {verb}", args=arguments)
     return 0
+
+
+def action(verb: str, arguments: list[str]) -> Callable[..., None]:
+    """The function behind a verb."""
+    module, function = VERBS[verb][0].split(":")
+    found: Any = getattr(importlib.import_module(f"fedpub.cli.{module}"), function)
+    made: Callable[..., None] = found(arguments) if function.endswith("_verb") else found
+    return made
 
 
 def _overview(group: str = "") -> str:

@@ -50,6 +50,8 @@ class Clients:
     test_N: Tensor
     num_train_K: Tensor
     train_rows: Tensor  # the positions of the training nodes
+    seen_x_KF: Tensor  # bool: which columns of x a client has a value in; the others cannot reach its model
+    seen_propagated_KF: Tensor
     report: Report
     num_features: int
     num_classes: int
@@ -127,6 +129,8 @@ def stack(
         test_N=torch.cat([own.test for own in subgraphs]).to(device),
         num_train_K=torch.bincount(owner_N[train_N], minlength=len(subgraphs)).to(device),
         train_rows=torch.nonzero(train_N).flatten().to(device),
+        seen_x_KF=_seen([own.x for own in subgraphs]).to(device),
+        seen_propagated_KF=_seen([own.propagated for own in subgraphs]).to(device),
         report=Report(report.rows_M.to(device), report.owner_M.to(device), report.model_R.to(device)),
         num_features=subgraphs[0].x.shape[1],
         num_classes=num_classes,
@@ -139,6 +143,13 @@ def _rows(parts: list[Any], device: torch.device, dtype: torch.dtype) -> Rows:
     if device.type == "cpu" and density < SPARSE_BELOW:
         return _sparse(sp.block_diag(parts, format="csr"), device, dtype)
     return torch.from_numpy(sp.vstack(parts).toarray()).to(device, dtype)
+
+
+def _seen(parts: list[Any]) -> Tensor:
+    seen_KF = np.zeros((len(parts), parts[0].shape[1]), dtype=bool)
+    for client, part in enumerate(parts):
+        seen_KF[client, part.indices[part.data != 0]] = True
+    return torch.from_numpy(seen_KF)
 
 
 def _sparse(matrix: Any, device: torch.device, dtype: torch.dtype) -> SparseRows:

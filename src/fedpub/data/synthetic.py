@@ -15,6 +15,9 @@ from fedpub.data.graph import Graph, undirected
 from fedpub.rng import numpy_stream
 
 
+TOPIC_SPREAD = 0.05  # small: few words make a topic
+
+
 @dataclass(frozen=True)
 class Communities:
     """A stochastic block model over subgraphs that belong to communities."""
@@ -27,8 +30,9 @@ class Communities:
     classes: int
     features: int
     purity: float  # share of a community's nodes that have its main label
-    noise: float  # deviation of a feature around its class's mean in that community
-    shift: float  # 0: a class looks the same everywhere; 1: every community has its own idea of it
+    words: int  # that a node draws: its features are their frequencies
+    noise: float  # share of words that are drawn from all words alike
+    shift: float  # share of a class's words that are, in this community, those of another class
     homophily: float = 0.0  # the share of edges between different labels that is dropped
 
 
@@ -42,10 +46,12 @@ def communities_graph(name: str, spec: Communities, seed: int = 0) -> Graph:
     main = rng.random(len(client_N)) < spec.purity
     y_N = np.where(main, community_N % spec.classes, rng.integers(spec.classes, size=len(client_N)))
 
-    shared_CF = rng.normal(size=(spec.classes, spec.features))
-    own_MCF = rng.normal(size=(len(spec.subgraphs), spec.classes, spec.features))
-    mean_MCF = np.sqrt(1 - spec.shift) * shared_CF + np.sqrt(spec.shift) * own_MCF
-    x_NF = mean_MCF[community_N, y_N] + spec.noise * rng.normal(size=(len(client_N), spec.features))
+    # A class is a topic: a distribution over words. Elsewhere its topic may be that of another class.
+    topic_CF = rng.dirichlet(np.full(spec.features, TOPIC_SPREAD), size=spec.classes)
+    own_MCF = np.stack([rng.permutation(topic_CF) for _ in spec.subgraphs])
+    word_MCF = (1 - spec.noise) * ((1 - spec.shift) * topic_CF + spec.shift * own_MCF) + spec.noise / spec.features
+    count_NF = np.stack([rng.multinomial(spec.words, p) for p in word_MCF[community_N, y_N]])
+    x_NF = count_NF / spec.words
 
     u, v = np.triu_indices(len(client_N), k=1)
     p = np.where(community_N[u] == community_N[v], spec.p_community, spec.p_between)
@@ -77,15 +83,16 @@ SYNTHETIC: dict[str, Communities] = {
     # The built-in default: four communities of five clients, few labels each.
     "communities": Communities(
         subgraphs=(5, 5, 5, 5),
-        nodes=60,
+        nodes=100,
         p_subgraph=0.06,
         p_community=0.004,
         p_between=0.0005,
         classes=5,
-        features=64,
-        purity=0.3,
-        noise=3.0,
-        shift=0.5,
+        features=500,
+        purity=0.4,
+        words=15,
+        noise=0.5,
+        shift=1.0,
         homophily=0.7,
     ),
     # The paper's figure on knowledge collapse: edges with probability 0.5 inside a community, 0.1 outside.
@@ -96,9 +103,10 @@ SYNTHETIC: dict[str, Communities] = {
         p_community=0.5,
         p_between=0.1,
         classes=3,
-        features=32,
+        features=100,
         purity=0.8,
-        noise=1.0,
+        words=10,
+        noise=0.5,
         shift=0.5,
     ),
     # The paper's figure on similarity measures: 0.7 inside a community, 0.01 outside.
@@ -109,9 +117,10 @@ SYNTHETIC: dict[str, Communities] = {
         p_community=0.7,
         p_between=0.01,
         classes=2,
-        features=32,
+        features=100,
         purity=0.8,
-        noise=1.0,
+        words=10,
+        noise=0.5,
         shift=0.5,
     ),
 }

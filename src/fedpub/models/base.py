@@ -21,6 +21,9 @@ class Model(Protocol):
 
     propagation: ClassVar[Propagation]  # the adjacency it works on
 
+    def seen(self, data: Clients) -> dict[str, Tensor]:
+        """For every weight matrix on the inputs, [K, F]: which of its rows a client's data can reach."""
+
     def init(self, num_features: int, num_classes: int, stream: torch.Generator) -> Tree:
         """The first parameters, without a client axis."""
 

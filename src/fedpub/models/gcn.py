@@ -26,6 +26,9 @@ class GCN:
 
     propagation: ClassVar[Propagation] = "symmetric"
 
+    def seen(self, data: Clients) -> dict[str, Tensor]:
+        return {"conv1.weight": data.seen_propagated_KF}
+
     def init(self, num_features: int, num_classes: int, stream: torch.Generator) -> Tree:
         return {
             "conv1.weight": glorot(num_features, self.hidden, stream),

@@ -26,6 +26,9 @@ class GraphSAGE:
 
     propagation: ClassVar[Propagation] = "mean"
 
+    def seen(self, data: Clients) -> dict[str, Tensor]:
+        return {"conv1.self": data.seen_x_KF, "conv1.neighbour": data.seen_propagated_KF}
+
     def init(self, num_features: int, num_classes: int, stream: torch.Generator) -> Tree:
         h = self.hidden
         return {

@@ -1,0 +1,80 @@
+"""The verb `compare`."""
+
+from __future__ import annotations
+
+import json as json_module
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from fedpub.cli.show import progress, show_comparison
+from fedpub.compare import Run, plan, scores, to_json
+from fedpub.compare import compare as compare_runs
+from fedpub.errors import FedpubError
+from fedpub.experiment import Experiment
+from fedpub.files import write_text
+
+
+@dataclass(frozen=True)
+class Common(Experiment):
+    """What all runs of a comparison share: an experiment, less what the comparison varies."""
+
+    dataset: tyro.conf.Suppress[str] = "communities"
+    clients: tyro.conf.Suppress[int | None] = None
+    method: tyro.conf.Suppress[str] = "fedpub"
+    options: tyro.conf.Suppress[Mapping[str, Any]] = field(default_factory=dict)
+
+
+def compare(
+    methods: tuple[str, ...] = ("local", "fedavg", "fedpub"),
+    dataset: tuple[str, ...] = ("communities",),
+    clients: tuple[int, ...] = (),
+    seeds: int = 3,
+    common: Annotated[Common, tyro.conf.OmitArgPrefixes] = Common(),  # noqa: B008
+    out: Path | None = None,
+    data_root: Path | None = None,
+    set: tuple[str, ...] = (),
+    json: Path | None = None,
+    quiet: bool = False,
+) -> None:
+    """Several methods on the same data and seeds, in one table: mean, deviation and a paired test against the first.
+
+    Example: fedpub compare --methods local fedavg fedpub --dataset communities --seeds 2 --rounds 5
+
+    Args:
+        methods: The methods; the first is the one the others are tested against.
+        dataset: One or several graphs.
+        clients: One or several numbers of clients; none for natural clients.
+        seeds: How many seeds, from --seed on.
+        out: Folder for the run directories; what is complete there is not run again.
+        data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
+        set: Hyper-parameters as method.name=value, for example fedpub.lambda1=0.3.
+        json: Also write every run's summary to this file.
+        quiet: No progress bar.
+    """
+    planned = plan(Experiment(**vars(common)), methods, dataset, clients, seeds, _options(set))
+    runs: list[Run] = []
+    with progress(quiet, total=len(planned)) as on_round:
+        for found in compare_runs(planned, out, data_root, on_round):
+            runs.append(found)
+            if json is not None:  # after every run, so that an interruption loses nothing
+                write_text(json, json_module.dumps(to_json(runs), indent=1) + "\n")
+    show_comparison(runs, scores(runs))
+
+
+def _options(settings: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """`fedpub.lambda1=0.3` as {"fedpub": {"lambda1": 0.3}}."""
+    options: dict[str, dict[str, Any]] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        method, dot, option = name.partition(".")
+        if not (equals and dot):
+            raise FedpubError(f"--set {setting} is not of the form method.name=value, as fedpub.lambda1=0.3")
+        try:
+            options.setdefault(method, {})[option] = json_module.loads(value)
+        except ValueError:
+            options[method][option] = value
+    return options

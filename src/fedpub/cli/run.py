@@ -1,0 +1,105 @@
+"""The verb `run`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from fedpub.algorithms import METHODS
+from fedpub.cli.show import progress, show_result
+from fedpub.errors import FedpubError, unknown
+from fedpub.experiment import Experiment, run
+from fedpub.results import RunDirectory
+
+
+@dataclass(frozen=True)
+class OneRun(Experiment):
+    """What a result depends on. What is None follows the paper."""
+
+    options: tyro.conf.Suppress[Mapping[str, Any]] = field(default_factory=dict)
+
+
+def run_verb(arguments: list[str]) -> Callable[..., None]:
+    """The verb for the method that the arguments name: its hyper-parameters are flags beside the experiment's."""
+    method = named_method(arguments)
+    kind: Any = METHODS[method]
+    options_type = Annotated[kind, tyro.conf.OmitArgPrefixes]
+
+    # Annotations are evaluated here, not by name later: the options' type is known only now.
+    def run_(  # type: ignore[no-untyped-def]
+        experiment=OneRun(method=method),  # noqa: B008
+        options=kind(),  # noqa: B008
+        out=None,
+        resume=None,
+        config=None,
+        data_root=None,
+        chunk=None,
+        checkpoint_seconds=60.0,
+        quiet=False,
+    ) -> None:
+        """Train one method on the clients of one graph.
+
+        The flags of the method are those of the --method that is given; `fedpub run --method gcfl --help` shows GCFL's.
+
+        Example: fedpub run --dataset communities --method fedpub --rounds 5 --out runs/first
+
+        Args:
+            out: Run directory to write; it must not exist yet.
+            resume: Run directory to continue: its own configuration is used, the other flags are not.
+            config: Take the experiment from the config.json of another run instead of from flags.
+            data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
+            chunk: Clients that are computed at a time: less memory, the same result.
+            checkpoint_seconds: Time between two checkpoints.
+            quiet: No progress bar.
+        """
+        wanted = replace(Experiment(**vars(experiment)), method=method, options=asdict(options))
+        if resume is not None:
+            wanted = Experiment.from_json(RunDirectory.config(resume), resume / "config.json")
+        elif config is not None:
+            wanted = Experiment.from_json(_read(config), config)
+        with progress(quiet) as on_round:
+            found = run(
+                wanted,
+                resume or out,
+                resume=resume is not None,
+                root=data_root,
+                chunk=chunk,
+                checkpoint_seconds=checkpoint_seconds,
+                on_round=on_round,
+            )
+        show_result(found)
+
+    path = Path | None
+    run_.__annotations__ = {
+        "experiment": Annotated[OneRun, tyro.conf.OmitArgPrefixes],
+        "options": options_type,
+        "out": path,
+        "resume": path,
+    }
+    run_.__annotations__ |= {"config": path, "data_root": path, "chunk": int | None, "checkpoint_seconds": float}
+    run_.__annotations__ |= {"quiet": bool, "return": None}
+    return run_
+
+
+def named_method(arguments: list[str]) -> str:
+    """The value of --method, which decides which other flags there are."""
+    found = Experiment().method
+    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        if word == "--method":
+            found = following
+        elif word.startswith("--method="):
+            found = word.partition("=")[2]
+    if found not in METHODS:
+        raise unknown("method", found, METHODS)
+    return found
+
+
+def _read(config: Path) -> str:
+    try:
+        return config.read_text(encoding="utf-8")
+    except OSError as error:
+        raise FedpubError(f"cannot read {config}: {error.strerror}; give the config.json of a run") from error

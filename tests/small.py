@@ -1,0 +1,93 @@
+"""A federation small enough to check by hand.
+
+Client 0 is the path 0 - 1 - 2, client 1 the star of 3 with 4, 5 and 6, client 2 the pair 7 - 8 and 9 alone.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedpub.algorithms import Context
+from fedpub.data.clients import Clients, Propagation, Subgraph, stack, subgraph_of
+from fedpub.data.graph import Graph
+from fedpub.data.split import Split
+from fedpub.models import GCN, Model
+from fedpub.tasks import NodeClassification
+from fedpub.tree import Tree
+
+NODES = ((0, 1, 2), (3, 4, 5, 6), (7, 8, 9))
+TRAIN = (0, 1, 3, 4, 5, 7)  # 2, 3 and 1 at the clients
+
+# Client 0 has no value in features 2, 3 and 4; client 1 none in 0 and 4; client 2 none in 0 and 1. Feature 4 is only
+# at node 9, which has no neighbour. Feature 3 of node 8 is stored as a zero beside real values.
+FEATURES = (
+    (1.0, 2.0, 0.0, 0.0, 0.0),
+    (0.5, 0.0, 0.0, 0.0, 0.0),
+    (0.0, -1.0, 0.0, 0.0, 0.0),
+    (0.0, 1.0, 1.0, 0.0, 0.0),
+    (0.0, 0.0, 2.0, 3.0, 0.0),
+    (0.0, -2.0, 0.0, 1.0, 0.0),
+    (0.0, 0.0, 0.5, 0.0, 0.0),
+    (0.0, 0.0, 1.0, -1.0, 0.0),
+    (0.0, 0.0, 3.0, 0.0, 0.0),
+    (0.0, 0.0, 0.0, 2.0, 1.0),
+)
+SEEN_X = ((1, 1, 0, 0, 0), (0, 1, 1, 1, 0), (0, 0, 1, 1, 1))
+LABELS = (0, 1, 0, 2, 1, 2, 0, 1, 0, 2)
+EDGES = ((0, 1, 3, 3, 3, 7), (1, 2, 4, 5, 6, 8))
+
+
+def small_graph() -> Graph:
+    return Graph(
+        x=torch.tensor(FEATURES, dtype=torch.float64),
+        y=torch.tensor(LABELS),
+        edges=torch.tensor(EDGES),
+        classes=("a", "b", "c"),
+        name="small",
+    ).validate()
+
+
+def small_split(train: tuple[int, ...] = TRAIN) -> Split:
+    chosen = torch.zeros(len(LABELS), dtype=torch.bool)
+    chosen[list(train)] = True
+    return Split(chosen, ~chosen, ~chosen)
+
+
+def subgraphs(kind: Propagation = "symmetric", train: tuple[int, ...] = TRAIN) -> list[Subgraph]:
+    graph, chosen = small_graph(), small_split(train)
+    return [subgraph_of(graph, torch.tensor(own), chosen, client, kind) for client, own in enumerate(NODES)]
+
+
+def small_clients(
+    *which: int, kind: Propagation = "symmetric", train: tuple[int, ...] = TRAIN, dtype: torch.dtype = torch.float64
+) -> Clients:
+    """The named clients side by side; all three where none is named."""
+    everyone = subgraphs(kind, train)
+    return stack([everyone[client] for client in which or range(3)], 3, dtype=dtype)
+
+
+def context(model: Model | None = None, **changes) -> Context:
+    plain = {"seed": 0, "round": 1, "epochs": 1, "lr": 0.1, "weight_decay": 0.0, "dropout": 0.0}
+    return Context(model=model or GCN(4), task=NodeClassification(), **(plain | changes))
+
+
+def random_tree(model: Model, clients: int | None = None, seed: int = 0) -> Tree:
+    """Weights and biases without a zero among them, [K, ...]; without a client axis where no number is given."""
+    stream = torch.Generator().manual_seed(seed)
+    shapes = {name: leaf.shape for name, leaf in model.init(5, 3, stream).items()}
+    lead = () if clients is None else (clients,)
+    return {
+        name: torch.randn(*lead, *shape, generator=stream, dtype=torch.float64) / 2 for name, shape in shapes.items()
+    }
+
+
+def assert_trees_equal(one: Tree, other: Tree, exact: bool = True) -> None:
+    assert one.keys() == other.keys()
+    tolerance = {"rtol": 0, "atol": 0} if exact else {"rtol": 1e-10, "atol": 1e-12}
+    for name in one:
+        torch.testing.assert_close(one[name], other[name], **tolerance, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def differences(one: Tensor, other: Tensor) -> int:
+    return int((one != other).sum())
