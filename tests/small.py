@@ -20,7 +20,7 @@ NODES = ((0, 1, 2), (3, 4, 5, 6), (7, 8, 9))
 TRAIN = (0, 1, 3, 4, 5, 7)  # 2, 3 and 1 at the clients
 
 # Client 0 has no value in features 2, 3 and 4; client 1 none in 0 and 4; client 2 none in 0 and 1. Feature 4 is only
-# at node 9, which has no neighbour. Feature 3 of node 8 is stored as a zero beside real values.
+# at node 9, which has no neighbour.
 FEATURES = (
     (1.0, 2.0, 0.0, 0.0, 0.0),
     (0.5, 0.0, 0.0, 0.0, 0.0),

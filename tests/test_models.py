@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
-from small import NODES, SEEN_X, assert_trees_equal, context, random_tree, small_clients, small_graph
 from torch import Tensor
 from torch_geometric.nn import GCNConv, SAGEConv
 
 from fedpub.data import clients as clients_file
-from fedpub.data.clients import Clients, normalised_adjacency
+from fedpub.data.clients import Clients, normalised_adjacency, stack, subgraph_of
+from fedpub.data.graph import csr
+from fedpub.data.split import Split
 from fedpub.models import GCN, MODELS, Dropout, GraphSAGE, Model
 from fedpub.similarity import P_OUT, feature_proxy, proxy_structure, random_proxy
 from fedpub.tree import Tree
+from small import NODES, SEEN_X, assert_trees_equal, context, random_tree, small_clients, small_graph
 
 HIDDEN = 4
 MODEL = pytest.mark.parametrize("model", [GCN(HIDDEN), GraphSAGE(HIDDEN)], ids=["gcn", "sage"])
@@ -42,7 +46,9 @@ class Peer(torch.nn.Module):
     def second(self, x: Tensor, edge_index: Tensor, kept: Tensor | float = 1.0) -> Tensor:
         return self.conv2(torch.relu(self.conv1(x, edge_index)) * kept, edge_index)
 
-    def forward(self, x: Tensor, edge_index: Tensor, kept: tuple[Tensor | float, Tensor | float] = (1.0, 1.0)) -> Tensor:
+    def forward(
+        self, x: Tensor, edge_index: Tensor, kept: tuple[Tensor | float, Tensor | float] = (1.0, 1.0)
+    ) -> Tensor:
         return self.classifier(torch.relu(self.second(x, edge_index, kept[0])) * kept[1])
 
 
@@ -142,6 +148,21 @@ def test_seen_by_hand() -> None:
     assert sage["conv1.neighbour"].int().tolist() == [[1, 1, 0, 0, 0], [0, 1, 1, 1, 0], [0, 0, 1, 1, 0]]
 
 
+def test_a_stored_zero_is_not_seen() -> None:
+    """0 - 1 - 2 with the features 1, 7 and -1: what node 1 hears of its neighbours cancels, what they hear does not."""
+    x = torch.tensor([[1.0, 0.0, 0.0], [0.0, 7.0, 0.0], [-1.0, 0.0, 0.0]], dtype=torch.float64)
+    crow, columns = torch.tensor([0, 2, 3, 4]), torch.tensor([0, 2, 1, 0])
+    values = torch.tensor([1.0, 0.0, 7.0, -1.0], dtype=torch.float64)  # a zero in column 2 is stored
+    path = small_graph().subgraph(torch.tensor(NODES[0]))
+    sparse = replace(path, x=csr(crow, columns, values, (3, 3)))
+    assert torch.equal(sparse.x.to_dense(), x)
+    nobody = torch.zeros(3, dtype=torch.bool)
+    own = subgraph_of(sparse, torch.arange(3), Split(nobody, nobody, nobody), 0, "mean")
+    sage = GraphSAGE().seen(stack([own], 3, dtype=torch.float64))
+    assert sage["conv1.self"].tolist() == [[True, True, False]]
+    assert sage["conv1.neighbour"].tolist() == [[False, True, False]]
+
+
 @MODEL
 def test_what_is_not_seen_has_no_gradient(model: Model, layout: str) -> None:
     """And what is seen has one."""
@@ -184,7 +205,7 @@ def test_loss_is_the_mean_over_a_clients_training_nodes(model: Model) -> None:
         rows = [row for row, node in enumerate(own) if node in train]
         logits = Peer(model, w, client)(*both_ways(client))[rows]
         close(loss_K[client], torch.nn.functional.cross_entropy(logits, y[[own[row] for row in rows]]))
-    assert float(loss_K[2]) == 0
+    assert loss_K[2].item() == 0
     for gradient in torch.autograd.grad(loss_K.sum(), list(w.values())):
         assert bool((gradient[2] == 0).all())
         assert bool((gradient[0] != 0).any())

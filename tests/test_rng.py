@@ -43,7 +43,9 @@ def correlation(one: Tensor, other: Tensor) -> float:
 
 
 def test_streams_differ_by_seed_client_round_and_purpose() -> None:
-    names = [(seed, purpose, client, number) for seed, client, number in product(range(4), repeat=3) for purpose in "ab"]
+    names = [
+        (seed, purpose, client, number) for seed, client, number in product(range(4), repeat=3) for purpose in "ab"
+    ]
     assert len({derive(*name) for name in names}) == len(names)
     assert len({numpy_stream(*name).integers(2**63) for name in names}) == len(names)
     assert len({float(torch.rand((), generator=torch_stream(*name), dtype=torch.float64)) for name in names}) == len(

@@ -1,6 +1,7 @@
 """Adam for stacked clients: every client has a step counter of its own.
 
-`torch.optim.Adam` keeps one counter for a stacked tensor, which is wrong as soon as clients take part unequally.
+`torch.optim.Adam` keeps one counter for a stacked tensor, which is wrong as soon as clients take part unequally. Its
+fused kernel does the arithmetic.
 """
 
 from __future__ import annotations
@@ -30,18 +31,31 @@ def adam_step(parameters: Tree, gradients: Tree, state: State, lr: Mapping[str, 
     """One step of Adam with L2 weight decay; writes into `parameters` and the moments, returns the new state."""
     first, second = tree(state["first"]), tree(state["second"])
     step_K = tensor(state["step"]) + 1
+    counts = step_K.tolist()
+    together = len(set(counts)) == 1  # then all clients are one tensor, else each is one of its own
     for name, w in parameters.items():
-        g, m, v = gradients[name], first[name], second[name]
-        if weight_decay:
-            g = g.add(w, alpha=weight_decay)
-        m.lerp_(g, 1 - BETA1)
-        v.mul_(BETA2).addcmul_(g, g, value=1 - BETA2)
-        t = step_K.to(w.dtype).view(-1, *[1] * (w.dim() - 1))
-        denominator = v.sqrt().div_((1 - BETA2**t).sqrt()).add_(EPSILON)
-        w.sub_(m.div(denominator).mul_(lr[name] / (1 - BETA1**t)))
+        leaves = (w, gradients[name], first[name], second[name])
+        w_, g_, m_, v_ = ([leaf] if together else list(leaf) for leaf in leaves)
+        steps = [torch.tensor(float(count), device=w.device) for count in (counts[:1] if together else counts)]
+        torch._fused_adam_(
+            w_,
+            g_,
+            m_,
+            v_,
+            [],
+            steps,
+            lr=lr[name],
+            beta1=BETA1,
+            beta2=BETA2,
+            weight_decay=weight_decay,
+            eps=EPSILON,
+            amsgrad=False,
+            maximize=False,
+        )
     return {"first": first, "second": second, "step": step_K}
 
 
 def soft_threshold(mu: Tensor, amount: float) -> Tensor:
     """sign(μ)·max(|μ| − amount, 0): shrinks towards zero and stops there exactly; writes into `mu`."""
-    return mu.copy_(torch.nn.functional.softshrink(mu, amount))
+    torch.ops.aten.softshrink.out(mu, amount, out=mu)
+    return mu

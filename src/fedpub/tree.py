@@ -39,15 +39,15 @@ def broadcast(one: Tree, clients: int) -> Tree:
 
 
 def select(state: State, index: Tensor) -> State:
-    """The clients at the given positions."""
-    return state_map(lambda leaf: leaf[index], state)
+    """The clients at the given positions, which ascend; the state itself where these are all."""
+    return state_map(lambda leaf: leaf if len(index) == len(leaf) else leaf[index], state)
 
 
 def update(state: State, index: Tensor, part: State) -> State:
-    """A state in which the clients at the given positions are replaced."""
+    """A state in which the clients at the given positions, which ascend, are replaced."""
 
     def put(old: Tensor, new: Tensor) -> Tensor:
-        return old.index_copy(0, index, new)
+        return new if len(index) == len(old) else old.index_copy(0, index, new)
 
     changed: State = {}
     for name, old in state.items():

@@ -67,35 +67,32 @@ def train(
     optimiser: State,
     weights: Callable[[Tree], Tree] = lambda parameters: parameters,
     lr: Mapping[str, float] = MappingProxyType({}),
-    penalty: Callable[[Tree], Tensor] | None = None,
+    proximal: tuple[float, Tree] | None = None,
     after_step: Callable[[Tree], None] | None = None,
 ) -> tuple[State, Tensor]:
     """E epochs of Adam on every client's own loss, in place: the optimiser's new state and the last task loss [K].
 
     The sum of K independent losses gives every client its exact own gradient in one backward pass.
     `weights` makes the model's weights of the parameters; `lr` holds learning rates that differ from the context's;
-    `penalty` adds a term [K]; `after_step` follows each step.
+    `proximal` = (λ, θ̄) adds λ‖θ − θ̄‖² for the parameters θ that are named in θ̄; `after_step` follows each step.
     """
     names = list(parameters)
     for epoch in range(ctx.epochs):
         leaves = {name: leaf.detach().requires_grad_() for name, leaf in parameters.items()}
         dropout = Dropout(ctx.dropout, ctx.seed, ctx.round, epoch) if ctx.dropout else None
         loss_K = ctx.task.loss(ctx.model, weights(leaves), data, dropout)
-        total_K = loss_K if penalty is None else loss_K + penalty(leaves)
-        gradients = torch.autograd.grad(total_K.sum(), [leaves[name] for name in names])
+        gradients = torch.autograd.grad(loss_K.sum(), [leaves[name] for name in names])
         by_name = dict(zip(names, gradients, strict=True))
+        if proximal and epoch:  # in the first epoch θ is θ̄
+            strength, anchor = proximal
+            pull = {name: parameters[name] - anchor[name] for name in anchor}
+            by_name |= {name: by_name[name].add(pull[name], alpha=2 * strength) for name in anchor}
         rates = {name: lr.get(name, ctx.lr) for name in names}
         optimiser = adam_step(parameters, by_name, optimiser, rates, ctx.weight_decay)
         if after_step:
             with torch.no_grad():
                 after_step(parameters)
     return optimiser, loss_K.detach()
-
-
-def squared_distance(w: Tree, anchor: Tree) -> Tensor:
-    """‖w − anchor‖² of every client, [K]."""
-    parts = [(leaf - anchor[name]).square().flatten(1).sum(1) for name, leaf in w.items()]
-    return torch.stack(parts).sum(0)
 
 
 def own_copy(part: Tree | Tensor) -> Tree:

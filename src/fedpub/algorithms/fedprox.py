@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedpub.algorithms.base import Context, optimiser_of, own_copy, squared_distance, train
+from fedpub.algorithms.base import Context, optimiser_of, own_copy, train
 from fedpub.algorithms.fedavg import FedAvg
 from fedpub.data.clients import Clients
-from fedpub.tree import Message, State, Tree, tree
+from fedpub.tree import Message, State, tree
 
 
 @dataclass(frozen=True)
@@ -21,10 +21,7 @@ class FedProx(FedAvg):
     """Strength of the proximal term."""
 
     def client(self, ctx: Context, own: State, msg: Message, data: Clients) -> tuple[State, Message, Tensor]:
-        weights, received = own_copy(msg["weights"]), tree(msg["weights"])
-
-        def proximal(w: Tree) -> Tensor:
-            return self.mu / 2 * squared_distance(w, received)
-
-        optimiser, loss_K = train(ctx, data, weights, optimiser_of(own), penalty=proximal)
+        weights = own_copy(msg["weights"])
+        proximal = (self.mu / 2, tree(msg["weights"]))
+        optimiser, loss_K = train(ctx, data, weights, optimiser_of(own), proximal=proximal)
         return {"weights": weights, **optimiser}, {"weights": weights, "size": data.num_train_K}, loss_K

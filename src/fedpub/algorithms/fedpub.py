@@ -27,7 +27,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedpub.algorithms.base import Context, Notes, optimiser_of, own_copy, squared_distance, train
+from fedpub.algorithms.base import Context, Notes, optimiser_of, own_copy, train
 from fedpub.data.clients import Clients
 from fedpub.optim import adam_init, soft_threshold
 from fedpub.similarity import (
@@ -86,21 +86,16 @@ class FedPub:
         return {"weights": weights, "masks": masks, **adam_init(parameters)}
 
     def send(self, server: State, ids: Tensor) -> Message:
-        everyone = tree(server["weights"])
-        whole = len(ids) == len(next(iter(everyone.values())))
-        return {"weights": everyone} if whole else select({"weights": everyone}, ids)
+        return select({"weights": server["weights"]}, ids)
 
     def client(self, ctx: Context, own: State, msg: Message, data: Clients) -> tuple[State, Message, Tensor]:
         received, masks = tree(msg["weights"]), tree(own["masks"])
         weights = own_copy(received)
-        if self.lambda1 and not self.official:
+        if self.lambda1 and not self.official and bool((tensor(own["step"]) == 0).any()):
             for name, seen_KF in ctx.model.seen(data).items():
                 if name in masks:
                     masks[name].mul_(seen_KF.unsqueeze(2))
         parameters = weights | {MASK + name: mask for name, mask in masks.items()}
-
-        def proximal(p: Tree) -> Tensor:
-            return self.lambda2 * squared_distance({name: p[name] for name in received}, received)
 
         def sparsify(p: Tree) -> None:
             for name in masks:
@@ -113,7 +108,7 @@ class FedPub:
             optimiser_of(own),
             weights=masked,
             lr={MASK + name: ctx.lr * self.mask_lr for name in masks},
-            penalty=None if self.official or not self.lambda2 else proximal,
+            proximal=None if self.official or not self.lambda2 else (self.lambda2, received),
             after_step=None if self.official or not self.lambda1 else sparsify,
         )
         own = {"weights": weights, "masks": masks, **optimiser}
@@ -143,11 +138,11 @@ class FedPub:
         )
 
     def server(self, ctx: Context, server: State, ids: Tensor, up: Message) -> tuple[State, Notes]:
-        similarity_KK = self.similarities(up, select({"weights": server["weights"]}, ids))
+        last = select({"weights": server["weights"]}, ids)
+        similarity_KK = self.similarities(up, last)
         assert self.tau is not None, "the experiment resolves tau"
         threshold = 0.5 if self.communities == "explicit" else None
         alpha_KK = attention(similarity_KK, self.tau if self.similarity else 0.0, threshold)
-        last = select({"weights": server["weights"]}, ids)
         mean = average_active(alpha_KK, tree(up["weights"]), tree(up.get("active", {})), tree(last["weights"]))
         return update(server, ids, {"weights": mean}), {"similarity": similarity_KK}
 
@@ -194,6 +189,8 @@ def average_active(alpha_KK: Tensor, weights: Tree, active: Tree, last: Tree) ->
             averaged[name] = mix(alpha_KK, {name: leaf})[name]
             continue
         sent = active[name].to(leaf.dtype)
-        sums = mix(alpha_KK, {"values": leaf * sent, "shares": sent})
-        averaged[name] = torch.where(sums["shares"] > 0, sums["values"] / sums["shares"], last[name])
+        shares = mix(alpha_KK, {name: sent})[name]
+        mean = mix(alpha_KK, {name: sent.mul_(leaf)})[name].div_(shares)
+        nobody = shares == 0
+        averaged[name] = torch.where(nobody, last[name], mean) if bool(nobody.any()) else mean
     return averaged

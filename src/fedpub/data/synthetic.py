@@ -14,7 +14,6 @@ import torch
 from fedpub.data.graph import Graph, undirected
 from fedpub.rng import numpy_stream
 
-
 TOPIC_SPREAD = 0.05  # small: few words make a topic
 
 

@@ -1,0 +1,162 @@
+"""How fast the engine is, beside a plain loop over clients with PyG's layers that does the same work.
+
+The same work: masked weights, one local epoch of Adam on both, the functional embedding on the proxy graph, similarity
+weighted aggregation, and evaluation of every client, each round. Ratios are measured in one run, in turns.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedpub.data.clients import Subgraph
+from fedpub.engine.simulate import Federation, simulate
+from fedpub.experiment import Experiment, prepare
+from fedpub.similarity import attention, cosine, proxy_structure, random_proxy
+
+
+@dataclass(frozen=True)
+class Timing:
+    name: str
+    clients: int
+    seconds_per_round: float
+    ratio: float | None  # how many times faster than `versus`
+    versus: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def bench_engine(
+    dataset: str, scenario: str, clients: int, methods: tuple[str, ...], repeats: int, device: str, root: Path | None
+) -> list[Timing]:
+    """Seconds per round of the stacked engine, of the same algorithm one client at a time, and of a PyG loop."""
+    found = []
+    for method in methods:
+        experiment = Experiment(dataset, scenario, clients, method, epochs=1, device=device).resolved()
+        federation = prepare(experiment, root).federation
+        one_by_one = Federation(federation.subgraphs, federation.num_classes, federation.device, chunk=1)
+        contenders: dict[str, Iterator[object]] = {
+            f"{method}, stacked": _rounds(experiment, federation),
+            f"{method}, one client at a time": _rounds(experiment, one_by_one),
+            f"{method}, PyG loop": pyg_loop(experiment, federation),
+        }
+        medians = _in_turns(contenders, repeats, federation.device)
+        names = list(contenders)
+        for name, seconds in medians.items():
+            versus = None if name == names[2] else names[2]
+            ratio = None if versus is None else medians[versus] / seconds
+            found.append(Timing(name, federation.num_clients, seconds, ratio, versus))
+    return found
+
+
+def _rounds(experiment: Experiment, federation: Federation) -> Iterator[object]:
+    return simulate(experiment.algorithm(), experiment.context(), federation, rounds=10**6)
+
+
+def _in_turns(contenders: dict[str, Iterator[object]], repeats: int, device: torch.device) -> dict[str, float]:
+    """The median time of a step of each, after two to warm up; taken in turns, so that a noisy moment hits them all."""
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for turn in range(repeats + 2):
+        for name, steps in contenders.items():
+            start = time.perf_counter()
+            next(steps)
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+            if turn >= 2:
+                times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(taken) for name, taken in times.items()}
+
+
+def pyg_loop(experiment: Experiment, federation: Federation) -> Iterator[float]:
+    """A round per step, written as one would with PyG: a module, an optimiser and a data object per client."""
+    from torch_geometric.nn import GCNConv
+
+    class MaskedGCN(torch.nn.Module):
+        def __init__(self, features: int, hidden: int, classes: int) -> None:
+            super().__init__()
+            self.conv1 = GCNConv(features, hidden, cached=True)
+            self.conv2 = GCNConv(hidden, hidden, cached=True)
+            self.classifier = torch.nn.Linear(hidden, classes)
+            self.masks = torch.nn.ParameterDict()
+            if fedpub:
+                for layer in ("conv1", "conv2"):
+                    weight = getattr(self, layer).lin.weight
+                    self.masks[layer] = torch.nn.Parameter(torch.ones_like(weight))
+                self.masks["classifier"] = torch.nn.Parameter(torch.ones_like(self.classifier.weight))
+
+        def weight(self, layer: str, own: Tensor) -> Tensor:
+            return own * self.masks[layer] if layer in self.masks else own
+
+        def convolve(self, layer: str, x: Tensor, edge_index: Tensor) -> Tensor:
+            conv = getattr(self, layer)
+            x = torch.nn.functional.linear(x, self.weight(layer, conv.lin.weight))
+            h: Tensor = conv.propagate(edge_index, x=x, edge_weight=norms[id(edge_index)])
+            out: Tensor = h + conv.bias
+            return out
+
+        def forward(self, x: Tensor, edge_index: Tensor, embed: bool = False) -> Tensor:
+            h = torch.nn.functional.dropout(torch.relu(self.convolve("conv1", x, edge_index)), 0.5, self.training)
+            h = self.convolve("conv2", h, edge_index)
+            if embed:
+                return h.mean(0)
+            h = torch.nn.functional.dropout(torch.relu(h), 0.5, self.training)
+            return torch.nn.functional.linear(
+                h, self.weight("classifier", self.classifier.weight), self.classifier.bias
+            )
+
+    fedpub = experiment.method == "fedpub"
+    device = federation.device
+    norms: dict[int, Tensor] = {}
+    data = [_pyg_data(own, norms, device) for own in federation.subgraphs]
+    models = [MaskedGCN(federation.num_features, experiment.hidden, federation.num_classes).to(device) for _ in data]
+    optimisers = [torch.optim.Adam(model.parameters(), lr=experiment.lr) for model in models]
+    proxy = random_proxy("sbm", 0, federation.num_features, "symmetric", 0.01, device, torch.float32)
+    dense = torch.from_numpy(proxy_structure("sbm", 0, "symmetric", 0.01)).float().to(device)
+    proxy_edges = dense.nonzero().T.contiguous()
+    norms[id(proxy_edges)] = dense[proxy_edges[0], proxy_edges[1]]
+    shared = [name for name, _ in models[0].named_parameters() if not name.startswith("masks")]
+    while True:
+        embeddings = []
+        for model, optimiser, (x, edges, y, train, _, _) in zip(models, optimisers, data, strict=True):
+            model.train()
+            optimiser.zero_grad()
+            loss = torch.nn.functional.cross_entropy(model(x, edges)[train], y[train])
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+            model.eval()
+            if fedpub:
+                with torch.no_grad():
+                    embeddings.append(model(proxy.x, proxy_edges, embed=True))
+        total = 0.0
+        with torch.no_grad():
+            for model, (x, edges, y, _, val, test) in zip(models, data, strict=True):
+                right = model(x, edges).argmax(1) == y
+                total += float(right[val].float().mean()) + float(right[test].float().mean())
+            size = torch.tensor([float(own[3].sum()) for own in data])
+            share = (
+                attention(cosine(torch.stack(embeddings)), 5.0) if fedpub else (size / size.sum()).expand(len(data), -1)
+            )
+            for name in shared:
+                stacked = torch.stack([dict(model.named_parameters())[name] for model in models])
+                mean = (share.to(device) @ stacked.flatten(1)).view_as(stacked)
+                for model, own in zip(models, mean, strict=True):
+                    dict(model.named_parameters())[name].copy_(own)
+        yield total
+
+
+def _pyg_data(own: Subgraph, norms: dict[int, Tensor], device: torch.device) -> tuple[Tensor, ...]:
+    """Features, edges with their normalisation, labels and masks of one client."""
+    coo = own.adjacency.tocoo()
+    edge_index = torch.stack([torch.from_numpy(coo.row), torch.from_numpy(coo.col)]).long().to(device)
+    norms[id(edge_index)] = torch.from_numpy(coo.data).float().to(device)
+    x = torch.from_numpy(own.x.toarray()).float().to(device)
+    rest = (part.to(device) for part in (own.y, own.train, own.val, own.test))
+    return (x, edge_index, *rest)
