@@ -163,6 +163,15 @@ def test_a_stored_zero_is_not_seen() -> None:
     assert sage["conv1.neighbour"].tolist() == [[False, True, False]]
 
 
+def test_what_cancels_everywhere_is_not_seen_by_a_gcn() -> None:
+    """A pair with the features (1, 1) and (-1, 1): both nodes hear the mean of the two, (0, 1)."""
+    pair = small_graph().subgraph(torch.tensor([7, 8]))
+    pair = replace(pair, x=torch.tensor([[1.0, 1.0], [-1.0, 1.0]], dtype=torch.float64))
+    nobody = torch.zeros(2, dtype=torch.bool)
+    own = subgraph_of(pair, torch.arange(2), Split(nobody, nobody, nobody), 0, "symmetric")
+    assert GCN().seen(stack([own], 3))["conv1.weight"].tolist() == [[False, True]]
+
+
 @MODEL
 def test_what_is_not_seen_has_no_gradient(model: Model, layout: str) -> None:
     """And what is seen has one."""

@@ -48,9 +48,8 @@ def test_streams_differ_by_seed_client_round_and_purpose() -> None:
     ]
     assert len({derive(*name) for name in names}) == len(names)
     assert len({numpy_stream(*name).integers(2**63) for name in names}) == len(names)
-    assert len({float(torch.rand((), generator=torch_stream(*name), dtype=torch.float64)) for name in names}) == len(
-        names
-    )
+    drawn = {int(torch.randint(2**62, (), generator=torch_stream(*name))) for name in names}
+    assert len(drawn) == len(names)
 
 
 def test_a_stream_begins_again_by_its_name() -> None:
@@ -134,6 +133,16 @@ def test_a_clients_mask_does_not_depend_on_its_neighbours() -> None:
     assert all(torch.equal(part, alone[client]) for client, part in zip(ids, together, strict=True))
     reordered = kept((11, 7, 3), (50, 40, 60)).split((50, 40, 60))
     assert all(torch.equal(part, alone[client]) for client, part in zip((11, 7, 3), reordered, strict=True))
+
+
+def test_all_64_bits_of_a_key_count() -> None:
+    """Keys that differ in their lower or in their upper half alone."""
+    keys = torch.tensor([12345 << 32 | 678, 12345 << 32 | 679, 12346 << 32 | 678])
+    own = segments(ROWS, ROWS, ROWS)
+    first, low, high = dropout_mask(keys, own.owner_N, own.row_N, WIDTH, 0.5, torch.float64).split(ROWS)
+    for other in (low, high):
+        assert not torch.equal(first, other)
+        assert correlation(first, other) < SIGMAS
 
 
 def test_a_smaller_client_has_the_first_rows_of_a_larger_one() -> None:

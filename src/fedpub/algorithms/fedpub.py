@@ -188,9 +188,11 @@ def average_active(alpha_KK: Tensor, weights: Tree, active: Tree, last: Tree) ->
         if name not in active or bool(active[name].all()):
             averaged[name] = mix(alpha_KK, {name: leaf})[name]
             continue
-        sent = active[name].to(leaf.dtype)
+        sent = active[name]
+        if bool((sent == sent[..., :1]).all()):  # whole rows, as inputs that a client does not see
+            sent = sent[..., :1]
+        sent = sent.to(leaf.dtype)
         shares = mix(alpha_KK, {name: sent})[name]
-        mean = mix(alpha_KK, {name: sent.mul_(leaf)})[name].div_(shares)
-        nobody = shares == 0
-        averaged[name] = torch.where(nobody, last[name], mean) if bool(nobody.any()) else mean
+        mean = mix(alpha_KK, {name: leaf * sent})[name].div_(shares)
+        averaged[name] = mean if bool(shares.min() > 0) else torch.where(shares > 0, mean, last[name])
     return averaged

@@ -210,5 +210,5 @@ def _evaluate(
 def sparsity(weights: Tree) -> Tensor:
     """The share of exact zeros among the entries of a client's weight matrices, [K]."""
     matrices = [leaf.flatten(1) for leaf in weights.values() if leaf.dim() >= 3]
-    kept_K = torch.stack([torch.count_nonzero(leaf, dim=1) for leaf in matrices]).sum(0)
+    kept_K = torch.stack([torch.linalg.vector_norm(leaf, ord=0, dim=1) for leaf in matrices]).double().sum(0)
     return 1 - kept_K / sum(leaf.shape[1] for leaf in matrices)
