@@ -6,7 +6,6 @@ Client 0 is the path 0 - 1 - 2, client 1 the star of 3 with 4, 5 and 6, client 2
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from fedpub.algorithms import Context
 from fedpub.data.clients import Clients, Propagation, Subgraph, stack, subgraph_of
@@ -87,7 +86,3 @@ def assert_trees_equal(one: Tree, other: Tree, exact: bool = True) -> None:
     tolerance = {"rtol": 0, "atol": 0} if exact else {"rtol": 1e-10, "atol": 1e-12}
     for name in one:
         torch.testing.assert_close(one[name], other[name], **tolerance, msg=lambda text, name=name: f"{name}: {text}")
-
-
-def differences(one: Tensor, other: Tensor) -> int:
-    return int((one != other).sum())

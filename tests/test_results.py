@@ -321,6 +321,25 @@ def test_the_models_are_those_of_the_best_round(tiny, tmp_path):
     assert float(metrics["val"].mean()) == pytest.approx(summary["val"])
 
 
+def test_of_rounds_that_are_equally_good_the_first_one_s_models_are_kept(tiny, tmp_path):
+    """With steps too small to change a prediction every round is as good as the first."""
+    slow = replace(tiny, lr=1e-7)
+    assert run(slow, tmp_path / "six").summary["best_round"] == 1
+    run(replace(slow, rounds=1), tmp_path / "one")
+    models = [(tmp_path / name / "models.safetensors").read_bytes() for name in ("six", "one")]
+    assert models[0] == models[1]
+
+
+def test_without_validation_nodes_the_last_models_are_kept(tiny, tmp_path):
+    assert run(replace(tiny, ratios=(0.5, 0.0, 0.5)), tmp_path / "out").summary["best_round"] == 6
+    weights, header = read_tensors(tmp_path / "out" / "models.safetensors")
+    state, _ = read_tensors(tmp_path / "out" / "checkpoint" / "state.safetensors")
+    assert header["round"] == "6"
+    assert weights
+    for name, leaf in weights.items():
+        assert torch.equal(leaf, state[f"clients/weights/{name}"])
+
+
 def test_a_run_without_a_directory_finds_the_same(tiny, tmp_path):
     with_one, without = run(tiny, tmp_path / "out"), run(tiny)
     assert without.path is None

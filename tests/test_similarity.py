@@ -19,10 +19,10 @@ from fedpub.similarity import (
     cosine,
     feature_proxy,
     label_similarity,
-    parameter_similarity,
     proxy_structure,
     random_proxy,
 )
+from fedpub.tree import flatten
 from small import NODES, small_clients, small_graph
 
 CPU = torch.device("cpu")
@@ -154,7 +154,7 @@ def test_cosine_by_hand() -> None:
 def test_parameter_similarity_is_over_all_leaves() -> None:
     """(1, 0, 0, 2, 2) and (0, 2, 0, 1, 2): 6 / (3 · 3)."""
     w = {"matrix": doubles([[[1], [0], [0]], [[0], [2], [0]]]), "bias": doubles([[2, 2], [1, 2]])}
-    close(parameter_similarity(w), doubles([[1, 2 / 3], [2 / 3, 1]]))
+    close(cosine(flatten(w)), doubles([[1, 2 / 3], [2 / 3, 1]]))
 
 
 def test_label_similarity_equals_scipy() -> None:

@@ -15,12 +15,11 @@ from torch import Tensor
 from fedpub.algorithms import GCFL, METHODS, Algorithm, Context, FedAvg, FedPub, Local, Oracle
 from fedpub.data.clients import Report, Subgraph, stack, subgraph_of
 from fedpub.data.graph import Graph
-from fedpub.data.partition import partition
 from fedpub.data.split import Split, split
 from fedpub.data.synthetic import Communities, communities_graph
 from fedpub.engine.simulate import Federation, Round, Snapshot, first_weights, participants, simulate
 from fedpub.errors import FedpubError
-from fedpub.experiment import Experiment
+from fedpub.experiment import Experiment, prepare
 from fedpub.models import MODELS
 from fedpub.results import Record, Row
 from fedpub.tasks import NodeClassification
@@ -300,6 +299,44 @@ def test_rounds_are_made_one_at_a_time():
     assert [next(engine).snapshot.round for _ in range(2)] == [1, 2]
 
 
+# The model of these tests has 60·8 + 8, 8·8 + 8 and 8·3 + 3 parameters, of 8 bytes.
+PARAMETERS, BASE = 587, 560
+
+
+@pytest.mark.parametrize(
+    ("name", "up", "down"),
+    [
+        ("local", 0, 0),
+        ("fedavg", 8 * PARAMETERS + 8, 8 * PARAMETERS),  # and the number of training nodes
+        ("fedprox", 8 * PARAMETERS + 8, 8 * PARAMETERS),
+        ("fedper", 8 * BASE + 8, 8 * BASE),
+        ("gcfl", 8 * PARAMETERS + 8, 8 * PARAMETERS),
+        ("no masks", 8 * PARAMETERS + 8 * 8, 8 * PARAMETERS),  # and the embedding
+        ("no similarity", None, 8 * PARAMETERS),
+        ("label", None, 8 * PARAMETERS),
+        ("pruned in few steps", None, 8 * PARAMETERS),
+    ],
+)
+def test_bytes_by_hand(name, up, down):
+    for measured in rounds_of(VARIANTS[name], context(), federation(), 3):
+        assert measured.bytes_down_R.tolist() == [down] * CLIENTS
+        if up is None:
+            extra = {"no similarity": 0, "label": 8 * SPEC.classes}.get(name, 8 * 8)
+            masks = measured.snapshot.clients["masks"]
+            expected = [8 * (8 + 8 + 3) + extra + sent(masks, client) for client in range(CLIENTS)]
+            assert len(set(expected)) > 3
+        assert measured.bytes_up_R.tolist() == ([up] * CLIENTS if up is not None else expected)
+
+
+def sent(masks: dict[str, Tensor], client: int) -> int:
+    """A client's matrices: their kept entries and which these are, as a bitmap or as a list of 32-bit numbers."""
+    total = 0
+    for mask in masks.values():
+        entries, kept = mask[client].numel(), int((mask[client] != 0).sum())
+        total += 8 * kept + (min(4 * kept, -(-entries // 8)) if kept < entries else 0)
+    return total
+
+
 class Leaky(FedAvg):
     """Sends the labels of its nodes, which it does not declare."""
 
@@ -362,14 +399,14 @@ def predicted_by_hand(weights: dict[str, Tensor]) -> np.ndarray:
     return (h @ w["classifier.weight"] + w["classifier.bias"]).argmax(1)
 
 
-def test_the_oracle_is_reported_on_each_overlapping_client_s_own_nodes():
-    whole = graph()
-    nodes = partition(whole, "overlapping", 10, seed=1).nodes
-    held = torch.bincount(torch.cat(nodes), minlength=whole.num_nodes)
-    assert held.max() > 1  # they do overlap
-    chosen = split(whole, 1)
-    found = rounds_of(Oracle(), context(lr=0.05), oracle_federation(nodes, chosen), 3)[-1]
-    right = predicted_by_hand(found.snapshot.clients["weights"]) == whole.y.numpy()
+def test_the_oracle_is_reported_on_each_overlapping_client_s_own_nodes(tmp_path):
+    graph().save(tmp_path / "tiny.graph")
+    one = Experiment(str(tmp_path / "tiny.graph"), "overlapping", 10, "oracle", hidden=8, seed=1, dtype="float64")
+    ready = prepare(replace(one, lr=0.05).resolved())
+    nodes, chosen = ready.partition.nodes, ready.split
+    assert torch.bincount(torch.cat(nodes)).max() > 1  # they do overlap
+    found = rounds_of(Oracle(), context(lr=0.05), ready.federation, 3)[-1]
+    right = predicted_by_hand(found.snapshot.clients["weights"]) == ready.graph.y.numpy()
     for name, members in (("val", chosen.val), ("test", chosen.test)):
         expected = [right[own[members[own]].numpy()].mean() for own in nodes]
         assert len(set(expected)) > 3
@@ -377,6 +414,8 @@ def test_the_oracle_is_reported_on_each_overlapping_client_s_own_nodes():
     assert found.loss_R.shape == (10,)
     assert len(found.loss_R.unique()) == 1  # one model
     assert int(found.bytes_up_R.sum() + found.bytes_down_R.sum()) == 0
+    sizes = NodeClassification().sizes(ready.federation.chunks([0])[0]).tolist()
+    assert sizes == [int(chosen.test[own].sum()) for own in nodes]
 
 
 def lacking(no_test: int, no_train: int) -> Split:

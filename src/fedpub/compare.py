@@ -160,3 +160,26 @@ def share_better(own: Sequence[Mapping[str, Any]], local: Sequence[Mapping[str, 
 
 def to_json(runs: Sequence[Run]) -> list[dict[str, Any]]:
     return [asdict(one.cell) | {"method": one.method, "seed": one.seed} | one.summary for one in runs]
+
+
+def markdown(runs: Sequence[Run]) -> str:
+    """The comparison as Markdown: a block of rows per scenario, a column per graph and number of clients."""
+    blocks = []
+    for scenario in dict.fromkeys(one.cell.scenario for one in runs):
+        mine = [one for one in runs if one.cell.scenario == scenario]
+        cells = list(dict.fromkeys(one.cell for one in mine))
+        seeds = sorted({one.seed for one in mine})
+        heads = [f"{cell.dataset} {cell.clients or ''}".strip() for cell in cells]
+        lines = [
+            f"**{scenario}**, test {mine[0].summary['metric']} in percent, mean ± deviation over seeds "
+            f"{', '.join(map(str, seeds))}",
+            "",
+            f"| method | {' | '.join(heads)} | average | zeros | MB up |",
+            f"|---|{'---:|' * (len(cells) + 3)}",
+        ]
+        for score in scores(mine):
+            values = [f"{mean:.1f} ± {deviation:.1f}" for mean, deviation in score.cells]
+            tail = [f"{score.average:.2f}", f"{score.sparsity:.0f} %", f"{score.megabytes_up:,.0f}"]
+            lines.append(f"| {' | '.join([score.method, *values, *tail])} |")
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks) + "\n"

@@ -34,7 +34,8 @@ def adam_step(parameters: Tree, gradients: Tree, state: State, lr: Mapping[str, 
     counts = step_K.tolist()
     together = len(set(counts)) == 1  # then all clients are one tensor, else each is one of its own
     for name, w in parameters.items():
-        leaves = (w, gradients[name], first[name], second[name])
+        # The kernel reads memory in order, whatever the strides.
+        leaves = (w, gradients[name].contiguous(), first[name], second[name])
         w_, g_, m_, v_ = ([leaf] if together else list(leaf) for leaf in leaves)
         steps = [torch.tensor(float(count), device=w.device) for count in (counts[:1] if together else counts)]
         torch._fused_adam_(

@@ -21,7 +21,6 @@ from fedpub.blocks import SparseRows
 from fedpub.data.clients import Clients, Propagation, normalised_adjacency
 from fedpub.data.graph import Graph, undirected
 from fedpub.rng import numpy_stream
-from fedpub.tree import Tree, flatten
 
 ProxyKind = Literal["sbm", "er", "one", "feature"]
 BLOCKS, BLOCK_NODES = 5, 100
@@ -99,10 +98,6 @@ def cosine(h_KH: Tensor) -> Tensor:
     """S(i, j) = h_i · h_j / (|h_i| |h_j|), [K, K]."""
     unit_KH = torch.nn.functional.normalize(h_KH, dim=1)
     return unit_KH @ unit_KH.T
-
-
-def parameter_similarity(w: Tree) -> Tensor:
-    return cosine(flatten(w))
 
 
 def label_similarity(counts_KC: Tensor) -> Tensor:

@@ -39,15 +39,22 @@ def broadcast(one: Tree, clients: int) -> Tree:
 
 
 def select(state: State, index: Tensor) -> State:
-    """The clients at the given positions, which ascend; the state itself where these are all."""
-    return state_map(lambda leaf: leaf if len(index) == len(leaf) else leaf[index], state)
+    """The clients at the given positions; the state itself where these are all, in their order."""
+    everyone = _everyone(index)
+    return state_map(lambda leaf: leaf if everyone == len(leaf) else leaf[index], state)
+
+
+def _everyone(index: Tensor) -> int | None:
+    """n where the index is 0 .. n - 1: then nothing has to be copied."""
+    return len(index) if torch.equal(index, torch.arange(len(index), device=index.device)) else None
 
 
 def update(state: State, index: Tensor, part: State) -> State:
-    """A state in which the clients at the given positions, which ascend, are replaced."""
+    """A state in which the clients at the given positions are replaced."""
+    everyone = _everyone(index)
 
     def put(old: Tensor, new: Tensor) -> Tensor:
-        return new if len(index) == len(old) else old.index_copy(0, index, new)
+        return new if everyone == len(old) else old.index_copy(0, index, new)
 
     changed: State = {}
     for name, old in state.items():
@@ -101,7 +108,8 @@ def pack(state: Mapping[str, Tree | Tensor], prefix: str = "") -> Tree:
     flat: Tree = {}
     for name, part in state.items():
         if isinstance(part, dict):
-            flat |= {f"{prefix}{name}/{leaf}": value for leaf, value in part.items()}
+            leaves = part or {"": torch.empty(0)}  # a tree without leaves is still there afterwards
+            flat |= {f"{prefix}{name}/{leaf}": value for leaf, value in leaves.items()}
         else:
             flat[f"{prefix}{name}"] = part
     return flat
@@ -113,9 +121,9 @@ def unpack(flat: Tree, prefix: str = "") -> State:
     for key, value in flat.items():
         if not key.startswith(prefix):
             continue
-        name, _, leaf = key.removeprefix(prefix).partition("/")
+        name, slash, leaf = key.removeprefix(prefix).partition("/")
         if leaf:
             tree(state.setdefault(name, {}))[leaf] = value
         else:
-            state[name] = value
+            state[name] = {} if slash else value
     return state

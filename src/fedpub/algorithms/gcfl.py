@@ -104,7 +104,6 @@ def minimum_cut(similarity_KK: Tensor) -> Tensor:
         merged[before] += merged[last]
         bond[before] += bond[last]
         bond[:, before] += bond[:, last]
-        bond[before, before] = 0
         alive.remove(last)
     away = sorted(side if 0 not in side else set(range(len(bond))) - set(side))
     return torch.tensor(away, device=similarity_KK.device)

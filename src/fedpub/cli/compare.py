@@ -13,6 +13,7 @@ import tyro
 from fedpub.cli.show import progress, show_comparison
 from fedpub.compare import Run, plan, scores, to_json
 from fedpub.compare import compare as compare_runs
+from fedpub.compare import markdown as to_markdown
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.files import write_text
@@ -38,6 +39,7 @@ def compare(
     data_root: Path | None = None,
     set: tuple[str, ...] = (),
     json: Path | None = None,
+    markdown: Path | None = None,
     quiet: bool = False,
 ) -> None:
     """Several methods on the same data and seeds, in one table: mean, deviation and a paired test against the first.
@@ -53,6 +55,7 @@ def compare(
         data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
         set: Hyper-parameters as method.name=value, for example fedpub.lambda1=0.3.
         json: Also write every run's summary to this file.
+        markdown: Also write the table to this file.
         quiet: No progress bar.
     """
     planned = plan(Experiment(**vars(common)), methods, dataset, clients, seeds, _options(set))
@@ -62,6 +65,8 @@ def compare(
             runs.append(found)
             if json is not None:  # after every run, so that an interruption loses nothing
                 write_text(json, json_module.dumps(to_json(runs), indent=1) + "\n")
+    if markdown is not None:
+        write_text(markdown, to_markdown(runs))
     show_comparison(runs, scores(runs))
 
 

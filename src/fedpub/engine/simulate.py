@@ -25,7 +25,10 @@ from fedpub.tree import Message, State, Tree, concatenate, select, tree_map, upd
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """All that a federation needs to go on after a round."""
+    """All that a federation needs to go on after a round.
+
+    The engine goes on with the same tensors: a snapshot is good until the next round is asked for, or a copy is made.
+    """
 
     round: int  # the last one that is complete
     server: State
