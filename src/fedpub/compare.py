@@ -93,7 +93,8 @@ def compare(
             data = (key, prepare(experiment, root))
         path = None
         if out is not None:
-            path = out / f"{Path(cell.dataset).stem}-{cell.scenario}-{cell.clients}" / f"{method}-seed{experiment.seed}"
+            count = f"-{cell.clients}" if cell.clients else ""
+            path = out / f"{Path(cell.dataset).stem}-{cell.scenario}{count}" / f"{method}-seed{experiment.seed}"
         resume = path is not None and (path / "config.json").is_file()
         found = run(experiment, path, resume=resume, root=root, on_round=on_round, prepared=data[1])
         yield Run(cell, method, experiment.seed, found.summary)
@@ -106,7 +107,7 @@ def scores(runs: Sequence[Run]) -> list[Score]:
     pairs = list(dict.fromkeys((one.cell, one.seed) for one in runs))
 
     def values(method: str) -> np.ndarray:
-        return np.array([100 * table[(*pair, method)]["test"] for pair in pairs])
+        return np.array([_percent(table[(*pair, method)]["test"]) for pair in pairs])
 
     def mean(method: str, name: str, factor: float = 1.0) -> float:
         found = [table[(*pair, method)][name] for pair in pairs]
@@ -117,7 +118,7 @@ def scores(runs: Sequence[Run]) -> list[Score]:
         own = [table[(*pair, method)] for pair in pairs]
         by_cell: dict[Cell, list[float]] = {}
         for (cell, _), summary in zip(pairs, own, strict=True):
-            by_cell.setdefault(cell, []).append(100 * summary["test"])
+            by_cell.setdefault(cell, []).append(_percent(summary["test"]))
         local = [table.get((*pair, "local")) for pair in pairs]
         lines.append(
             Score(
@@ -137,6 +138,10 @@ def scores(runs: Sequence[Run]) -> list[Score]:
             )
         )
     return lines
+
+
+def _percent(value: float | None) -> float:
+    return float("nan") if value is None else 100 * value
 
 
 def paired_p(one: np.ndarray, other: np.ndarray) -> float | None:

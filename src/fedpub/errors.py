@@ -13,7 +13,7 @@ class FedpubError(Exception):
 def unknown(kind: str, value: str, known: Iterable[str]) -> FedpubError:
     """The error for a name that does not exist, with the nearest names that do."""
     known = list(known)
-    near = difflib.get_close_matches(value.lower(), [k.lower() for k in known], n=3, cutoff=0.5)
-    near = [k for k in known if k.lower() in near]
+    by_lower = {name.lower(): name for name in known}
+    near = [by_lower[name] for name in difflib.get_close_matches(value.lower(), by_lower, n=3, cutoff=0.5)]
     hint = f"did you mean {' or '.join(near)}" if near else f"choose one of {', '.join(known)}"
     return FedpubError(f"unknown {kind} {value!r}: {hint}")

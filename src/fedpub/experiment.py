@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_type_hints
 
 import torch
 
@@ -86,6 +86,7 @@ class Experiment:
 
     def resolved(self) -> Experiment:
         """Checked, with nothing left open."""
+        _check_types(self, "")
         if self.method not in METHODS:
             raise unknown("method", self.method, METHODS)
         for name, known in (("task", TASKS), ("model", MODELS)):
@@ -113,6 +114,8 @@ class Experiment:
         for name, low, high in (("dropout", 0, 0.99), ("fraction", 0, 1), ("failures", 0, 1)):
             if not low <= getattr(self, name) <= high:
                 raise FedpubError(f"--{name} {getattr(self, name)} is outside {low} to {high}")
+        if self.weight_decay < 0:
+            raise FedpubError(f"--weight-decay {self.weight_decay} is not possible; give 0 or more")
         if self.lr <= 0:
             raise FedpubError(f"--lr {self.lr} is not possible; give a positive number, as 0.01")
         device = self.device.split(":")[0]
@@ -129,6 +132,7 @@ class Experiment:
             if name not in known:
                 raise unknown(f"option of {self.method}", name, sorted(known) or ["(it has none)"])
         algorithm: Algorithm = kind(**self.options)
+        _check_types(algorithm, f"{self.method}.")
         if isinstance(algorithm, FedPub) and algorithm.tau is None:
             tau = TAU_OVERLAPPING if self.scenario == "overlapping" else TAU
             return replace(algorithm, tau=TAU_SYNTHETIC if self.dataset in SYNTHETIC else tau)
@@ -165,9 +169,23 @@ class Experiment:
         for name in content:
             if name not in known:
                 raise FedpubError(f"{place} has the unknown setting {name!r}; it was made by another version")
-        if content.get("ratios"):
+        if isinstance(content.get("ratios"), list):
             content["ratios"] = tuple(content["ratios"])
         return Experiment(**content)
+
+
+def _check_types(settings: Any, prefix: str) -> None:
+    """That every field of a dataclass has a value of its type, wherever the value came from."""
+    from typeguard import TypeCheckError, check_type
+
+    hints = get_type_hints(type(settings))
+    for one in fields(settings):
+        value = getattr(settings, one.name)
+        try:
+            check_type(value, hints[one.name])
+        except TypeCheckError:
+            kind = str(one.type).removeprefix("typing.")
+            raise FedpubError(f"{prefix}{one.name} cannot be {value!r}: it is of the type {kind}") from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,10 +247,18 @@ def run(
     """
     experiment = experiment.resolved()
     assert experiment.rounds is not None
-    store = _open(experiment, out, resume)
-    if store and store.finished:
-        return Result(store.summary(), Record(read_rows(store.path)), store.path)
+    if chunk is not None and chunk < 1:
+        raise FedpubError(f"--chunk {chunk} is not possible; give 1 or more")
+    store = None
+    if out is not None and resume:
+        store = _reopen(experiment, out)
+        if store.finished:
+            return Result(store.summary(), Record(read_rows(out)), out)
+    elif out is not None:
+        RunDirectory.check_free(out)
     ready = prepared or prepare(experiment, root, chunk)
+    if out is not None and store is None:  # nothing is written before the data is known to be good
+        store = RunDirectory.create(out, experiment.to_json())
     record = store.record if store else Record()
     start, best = store.restore(ready.federation.device) if store else (None, {})
     algorithm, ctx = experiment.algorithm(), experiment.context()
@@ -266,12 +292,9 @@ def run(
     return Result(summary, record, out)
 
 
-def _open(experiment: Experiment, out: Path | None, resume: bool) -> RunDirectory | None:
-    if out is None:
-        return None
-    if not resume:
-        return RunDirectory.create(out, experiment.to_json())
-    held = Experiment.from_json(RunDirectory.config(out), out / "config.json")
+def _reopen(experiment: Experiment, out: Path) -> RunDirectory:
+    """The directory of an earlier run of the same experiment."""
+    held = Experiment.from_json(RunDirectory.config(out), out / "config.json").resolved()
     different = [one.name for one in fields(Experiment) if getattr(held, one.name) != getattr(experiment, one.name)]
     if different:
         name = different[0]

@@ -81,17 +81,22 @@ class Record:
         test = np.asarray(best.clients["test"], dtype=float)
         sizes = np.asarray(test_sizes, dtype=float)
         known = ~np.isnan(test)
+
+        def mean(column: str) -> float | None:
+            value = best.mean(column) if column in best.clients else float("nan")
+            return None if np.isnan(value) else value
+
         return {
             "metric": metric,
-            "test": best.mean("test"),
-            "val": best.mean("val"),
+            "test": mean("test"),
+            "val": mean("val"),
             "best_round": best.round,
             "rounds": self.rows[-1].round,
             "per_client_test": [None if np.isnan(value) else value for value in test.tolist()],
             "worst_client": int(np.nanargmin(test)) if known.any() else None,
             "worst_client_test": float(np.nanmin(test)) if known.any() else None,
             "weighted_test": float((test[known] * sizes[known]).sum() / sizes[known].sum()) if known.any() else None,
-            "test_f1": best.mean("test_f1") if "test_f1" in best.clients else None,
+            "test_f1": mean("test_f1"),
             "clients_without_test": int((~known).sum()),
             "sparsity": best.mean("sparsity"),
             "bytes_up": int(sum(sum(row.clients["bytes_up"]) for row in self.rows)),
@@ -110,20 +115,25 @@ class RunDirectory:
 
     @staticmethod
     def create(path: Path, config: str) -> RunDirectory:
+        RunDirectory.check_free(path)
+        write_text(path / "config.json", config)
+        write_text(path / "env.json", json.dumps(environment(), indent=2) + "\n")
+        return RunDirectory(path)
+
+    @staticmethod
+    def check_free(path: Path) -> None:
+        """That a new run may be written there."""
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             held = (path / "config.json").is_file()
             way_out = f"continue it with --resume {path}" if held else "it holds other files"
             raise FedpubError(f"{path} exists already: {way_out}, or choose another --out")
-        write_text(path / "config.json", config)
-        write_text(path / "env.json", json.dumps(environment(), indent=2) + "\n")
-        return RunDirectory(path)
 
     @staticmethod
     def config(path: Path) -> str:
         """The text of a run directory's configuration."""
         try:
             return (path / "config.json").read_text(encoding="utf-8")
-        except OSError as error:
+        except (OSError, UnicodeDecodeError) as error:
             raise FedpubError(
                 f"{path} is not a run directory: it has no config.json that can be read; give an earlier run's --out"
             ) from error
@@ -136,7 +146,9 @@ class RunDirectory:
         try:
             content: dict[str, Any] = json.loads((self.path / "summary.json").read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise FedpubError(f"{self.path / 'summary.json'} cannot be read ({error}); run with --resume") from error
+            raise FedpubError(
+                f"{self.path / 'summary.json'} cannot be read ({error}); remove it and run with --resume {self.path}"
+            ) from error
         return content
 
     def append(self, measured: Round, seconds: float) -> Row:
@@ -164,11 +176,15 @@ class RunDirectory:
 
     def restore(self, device: torch.device) -> tuple[Snapshot | None, Tree]:
         """The last checkpoint, with the rows up to it; nothing where there is none yet."""
+        for left in (*self.path.glob(".*"), *(self.path / "checkpoint").glob(".*")):
+            left.unlink()  # what a killed process was writing
         state = self.path / "checkpoint" / "state.safetensors"
         if not state.is_file():
             self._truncate(0)
             return None, {}
         flat, header = read_tensors(state)
+        if "round" not in header:
+            raise FedpubError(f"{state} is not a checkpoint of fedpub; remove it to start this run from its beginning")
         number = int(header["round"])
         flat = {name: tensor.to(device) for name, tensor in flat.items()}
         self._truncate(number)
@@ -222,17 +238,22 @@ def read_rows(path: Path) -> list[Row]:
     file = path / "clients.csv"
     if not file.is_file():
         return []
-    with file.open(encoding="utf-8", newline="") as lines:
-        header, *found = list(csv.reader(lines)) or [[]]
+    text = file.read_text(encoding="utf-8", errors="replace")
+    whole = text[: text.rfind("\n") + 1]  # a last line without its end was cut short
+    header, *found = list(csv.reader(whole.splitlines())) or [[]]
     columns = header[3:]
     rows: dict[int, Row] = {}
     for line in found:
         if len(line) != len(header):
             break
-        number = int(line[0])
-        row = rows.setdefault(number, Row(number, float(line[1]), {name: [] for name in columns}))
-        for name, value in zip(columns, line[3:], strict=True):
-            row.clients[name].append(int(value) if value.lstrip("-").isdigit() else float(value))
+        try:
+            number, seconds = int(line[0]), float(line[1])
+            values = [int(value) if value.lstrip("-").isdigit() else float(value) for value in line[3:]]
+        except ValueError as error:
+            raise FedpubError(f"{file} is damaged ({error}); start the run again in another directory") from error
+        row = rows.setdefault(number, Row(number, seconds, {name: [] for name in columns}))
+        for name, value in zip(columns, values, strict=True):
+            row.clients[name].append(value)
     complete = len(rows[1].clients["val"]) if 1 in rows else 0
     return [row for row in rows.values() if len(row.clients["val"]) == complete]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -40,6 +40,8 @@ class Algorithm(Protocol):
 
     `client` may write into the state it is given: the engine gives it away and goes on with the returned one.
     """
+
+    notes: ClassVar[Mapping[str, int]]  # what its server step tells, with the number of client axes of each
 
     @property
     def uploads(self) -> frozenset[str]:

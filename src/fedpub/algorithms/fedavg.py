@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -16,6 +18,8 @@ from fedpub.tree import Message, State, Tree, broadcast, stacked, tree
 
 @dataclass(frozen=True)
 class FedAvg:
+    notes: ClassVar[Mapping[str, int]] = {}
+
     @property
     def uploads(self) -> frozenset[str]:
         return frozenset({"weights", "size"})

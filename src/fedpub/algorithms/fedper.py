@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -18,6 +20,8 @@ from fedpub.tree import Message, State, Tree, broadcast, stacked, tree
 class FedPer:
     head: str = "classifier"
     """Parameters whose name starts so are personal."""
+
+    notes: ClassVar[Mapping[str, int]] = {}
 
     @property
     def uploads(self) -> frozenset[str]:

@@ -21,8 +21,9 @@ nobody did.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -68,6 +69,8 @@ class FedPub:
     """Average over everybody, or only over clients with a similarity of at least 0.5."""
     official: bool = False
     """Do as the published code does: penalties without effect, masks pruned below lambda1 in evaluation."""
+
+    notes: ClassVar[Mapping[str, int]] = {"similarity": 2}
 
     @property
     def uploads(self) -> frozenset[str]:

@@ -11,7 +11,9 @@ number of parameters, so that ε1 and ε2 do not depend on the model's size.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -31,6 +33,8 @@ class GCFL:
     """and the norm of its largest update above this."""
     warm_up: int = 20
     """Rounds before the first split."""
+
+    notes: ClassVar[Mapping[str, int]] = {"cluster": 1}
 
     @property
     def uploads(self) -> frozenset[str]:

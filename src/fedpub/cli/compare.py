@@ -78,8 +78,9 @@ def _options(settings: Sequence[str]) -> dict[str, dict[str, Any]]:
         method, dot, option = name.partition(".")
         if not (equals and dot):
             raise FedpubError(f"--set {setting} is not of the form method.name=value, as fedpub.lambda1=0.3")
+        own = options.setdefault(method, {})
         try:
-            options.setdefault(method, {})[option] = json_module.loads(value)
-        except ValueError:
-            options[method][option] = value
+            own[option] = json_module.loads(value)
+        except ValueError:  # a word
+            own[option] = value
     return options

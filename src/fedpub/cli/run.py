@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -57,6 +58,8 @@ def run_verb(arguments: list[str]) -> Callable[..., None]:
             quiet: No progress bar.
         """
         wanted = replace(Experiment(**vars(experiment)), method=method, options=asdict(options))
+        if resume is not None and out is not None:
+            raise FedpubError(f"--resume {resume} goes on in its own directory; leave out --out {out}")
         if resume is not None:
             wanted = Experiment.from_json(RunDirectory.config(resume), resume / "config.json")
         elif config is not None:
@@ -88,7 +91,7 @@ def run_verb(arguments: list[str]) -> Callable[..., None]:
 def named_method(arguments: list[str]) -> str:
     """The value of --method, which decides which other flags there are."""
     found = Experiment().method
-    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
+    for word, following in pairwise([*arguments, ""]):
         if word == "--method":
             found = following
         elif word.startswith("--method="):
@@ -101,5 +104,5 @@ def named_method(arguments: list[str]) -> str:
 def _read(config: Path) -> str:
     try:
         return config.read_text(encoding="utf-8")
-    except OSError as error:
-        raise FedpubError(f"cannot read {config}: {error.strerror}; give the config.json of a run") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise FedpubError(f"cannot read {config} ({error}); give the config.json of a run") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -30,7 +31,7 @@ def progress(quiet: bool, total: int = 1) -> Iterator[OnRound | None]:
         TimeRemainingColumn(),
     )
     console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True) as bar:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=None, run="", values="")
         done = 0
 
@@ -52,8 +53,8 @@ def show_result(found: Result) -> None:
     table.add_column(style="bold")
     table.add_column(justify="right")
     rows = {
-        f"test {summary['metric']}": f"{100 * summary['test']:.2f} %",
-        "at the best validation": f"{100 * summary['val']:.2f} %, round {summary['best_round']} of {summary['rounds']}",
+        f"test {summary['metric']}": _percent(summary["test"]),
+        "at the best validation": f"{_percent(summary['val'])}, round {summary['best_round']} of {summary['rounds']}",
         "macro-F1": _percent(summary["test_f1"]),
         "weighted by nodes": _percent(summary["weighted_test"]),
         "worst client": f"{_percent(summary['worst_client_test'])} (client {summary['worst_client']})",
@@ -94,7 +95,7 @@ def show_comparison(runs: Sequence[Run], lines: Sequence[Score]) -> None:
     table.add_column("method", no_wrap=True)
     for cell in cells:
         count = f" {cell.clients}" if cell.clients else ""
-        table.add_column(f"{cell.dataset}\n{cell.scenario}{count}", justify="right", no_wrap=True)
+        table.add_column(f"{Path(cell.dataset).stem}\n{cell.scenario}{count}", justify="right")
     headings = (
         "average",
         f"p against\n{lines[0].method}",
@@ -119,7 +120,10 @@ def show_comparison(runs: Sequence[Run], lines: Sequence[Score]) -> None:
             f"{line.seconds:.1f}",
         ]
         table.add_row(*row)
-    Console(highlight=False).print(table)
+    console = Console(highlight=False)
+    if not console.is_terminal:  # a file or another program has no width
+        console = Console(highlight=False, width=1000)
+    console.print(table)
 
 
 def _percent(value: float | None) -> str:

@@ -98,6 +98,8 @@ def simulate(
     if federation.device.type == "cpu":
         keep_buffers()
     everyone = list(range(federation.num_clients))
+    if [own.id for own in federation.subgraphs] != everyone:
+        raise ValueError("the clients of a federation are numbered 0, 1, 2, ... in their order")
     all_chunks = federation.chunks(everyone)
     if start is None:
         w0 = first_weights(federation, ctx)
@@ -109,7 +111,8 @@ def simulate(
         chosen = participants(ctx.seed, number, len(everyone), fraction, failures)
         ids = torch.tensor(chosen, dtype=torch.int64, device=federation.device)
         traffic = _Traffic.none(len(everyone), federation)
-        notes: Notes = {}
+        # Nobody there has nothing to tell, but the notes of all rounds are alike.
+        notes: Notes = {name: torch.empty([0] * axes, dtype=torch.int64) for name, axes in algorithm.notes.items()}
         if chosen:
             chunks = all_chunks if chosen == everyone else federation.chunks(chosen)
             clients, up = _train(algorithm, ctx, server, clients, ids, chunks, traffic)
@@ -176,7 +179,7 @@ def _train(
         own, up, loss_K = algorithm.client(ctx, clients if alone else select(clients, chunk), message, data)
         if extra := set(up) - algorithm.uploads:
             raise AssertionError(f"{type(algorithm).__name__} tried to send {sorted(extra)}, which it does not declare")
-        _check_loss(loss_K, chunk, ctx.round)
+        _check_finite("loss", loss_K, chunk, ctx.round)
         traffic.loss_K[chunk] = loss_K
         traffic.up_K[chunk] = message_bytes(up, len(chunk), chunk.device)
         traffic.down_K[chunk] = message_bytes(message, len(chunk), chunk.device)
@@ -186,13 +189,13 @@ def _train(
     return new if whole else update(clients, ids, new), uploads[0] if len(uploads) == 1 else concatenate(uploads)
 
 
-def _check_loss(loss_K: Tensor, ids: Tensor, number: int) -> None:
-    wrong = torch.nonzero(~torch.isfinite(loss_K)).flatten()
+def _check_finite(what: str, value_K: Tensor, ids: Tensor, number: int) -> None:
+    wrong = torch.nonzero(~torch.isfinite(value_K)).flatten()
     if len(wrong):
-        client, value = int(ids[wrong[0]]), float(loss_K[wrong[0]])
+        client, value = int(ids[wrong[0]]), float(value_K[wrong[0]])
         raise FedpubError(
-            f"the loss of client {client} is {value} in round {number}: training diverged; lower --lr, or look at that "
-            "client's features; the last checkpoint is untouched"
+            f"the {what} of client {client} is {value} in round {number}: training diverged; lower --lr, or look at "
+            "that client's features; what was saved before stays"
         )
 
 
@@ -204,6 +207,8 @@ def _evaluate(
     found: list[dict[str, Tensor]] = []
     for data in chunks:
         weights = algorithm.personal(clients if len(chunks) == 1 else select(clients, data.ids_K))
+        total_K = torch.stack([leaf.flatten(1).sum(1) for leaf in weights.values()]).sum(0)
+        _check_finite("sum of all weights", total_K, data.ids_K, ctx.round)
         metrics = ctx.task.evaluate(ctx.model, weights, data)
         found.append(metrics | {"sparsity": sparsity(weights)[data.report.model_R]})
     joined = {name: torch.cat([part[name] for part in found]).cpu() for name in found[0]}

@@ -1,0 +1,58 @@
+"""The README's commands and its Python example do what it says."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from fedpub.cli import main
+
+README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.S)
+
+
+def commands(language: str) -> list[str]:
+    return [line for block in blocks(language) for line in block.splitlines() if line.startswith("fedpub ")]
+
+
+@pytest.mark.parametrize("command", commands("sh"))
+def test_commands_that_need_nothing(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(shlex.split(command)[1:]) == 0
+
+
+def test_your_own_graph(tmp_path, monkeypatch):
+    """The commands on own tables, one after the other, on tables that are made here."""
+    monkeypatch.chdir(tmp_path)
+    people = range(60)
+    rows = [f"p{i},{i % 7},{'north' if i % 3 else 'south'},{'yes' if i % 2 else 'no'}" for i in people]
+    Path("nodes.csv").write_text("\n".join(["id,age,city,label", *rows]) + "\n")
+    Path("edges.csv").write_text("\n".join(["source,target", *(f"p{i},p{(i + 2) % 60}" for i in people)]) + "\n")
+    own = [command for command in commands("console") if "my.graph" in command]
+    assert len(own) == 2
+    for command in own:
+        extra = [] if "import" in command else ["--rounds", "2", "--seeds", "1"]
+        assert main([*shlex.split(command)[1:], *extra]) == 0
+
+
+def test_cora_as_written(real_data, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (command,) = [command for command in commands("console") if "cora" in command]
+    assert main([*shlex.split(command)[1:], "--rounds", "2"]) == 0
+
+
+def test_the_python_example():
+    (example,) = blocks("python")
+    exec(example.replace("rounds=20", "rounds=2"), {})
+
+
+def test_make_targets_exist():
+    makefile = (Path(__file__).parents[1] / "Makefile").read_text()
+    for target in re.findall(r"^make (\w+)", "\n".join(blocks("sh")), flags=re.M):
+        assert re.search(rf"^{target}:", makefile, flags=re.M)
