@@ -11,6 +11,8 @@ import pytest
 # Two test processes share two cores: one thread each, set before torch starts its pool.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from fedpub.data.synthetic import Communities, communities_graph
+
 BESIDE = Path(__file__).resolve().parents[2] / "shared" / "datasets"
 DATA = Path(os.environ.get("FEDPUB_DATA") or BESIDE)
 
@@ -49,3 +51,26 @@ def real_data(shared_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("FEDPUB_CACHE", str(shared_cache))
     monkeypatch.setenv("FEDPUB_DATA", str(DATA))
     return DATA
+
+
+TINY = Communities(
+    subgraphs=(3, 2),
+    nodes=20,
+    p_subgraph=0.25,
+    p_community=0.05,
+    p_between=0.01,
+    classes=3,
+    features=30,
+    purity=0.6,
+    words=5,
+    noise=0.3,
+    shift=0.5,
+)
+
+
+@pytest.fixture
+def graph_file(tmp_path: Path) -> str:
+    """A graph of 100 nodes in a file, with five natural clients in two communities."""
+    path = tmp_path / "tiny.graph"
+    communities_graph("tiny", TINY).save(path)
+    return str(path)

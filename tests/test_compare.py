@@ -15,31 +15,9 @@ import fedpub.experiment
 from fedpub.algorithms import METHODS
 from fedpub.cli import main
 from fedpub.compare import Cell, Run, compare, paired_p, plan, scores
-from fedpub.data.synthetic import Communities, communities_graph
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.results import Row
-
-SPEC = Communities(
-    subgraphs=(3, 2),
-    nodes=20,
-    p_subgraph=0.25,
-    p_community=0.05,
-    p_between=0.01,
-    classes=3,
-    features=30,
-    purity=0.6,
-    words=5,
-    noise=0.3,
-    shift=0.5,
-)
-
-
-@pytest.fixture
-def graph_file(tmp_path: Path) -> str:
-    path = tmp_path / "tiny.graph"
-    communities_graph("tiny", SPEC).save(path)
-    return str(path)
 
 
 @pytest.fixture

@@ -15,32 +15,10 @@ import torch
 from fedpub.algorithms import METHODS, FedPub
 from fedpub.cli import main
 from fedpub.data.datasets import names
-from fedpub.data.synthetic import SYNTHETIC, Communities, communities_graph
+from fedpub.data.synthetic import SYNTHETIC
 from fedpub.engine.simulate import first_weights
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment, prepare, run
-
-SPEC = Communities(
-    subgraphs=(3, 2),
-    nodes=20,
-    p_subgraph=0.25,
-    p_community=0.05,
-    p_between=0.01,
-    classes=3,
-    features=30,
-    purity=0.6,
-    words=5,
-    noise=0.3,
-    shift=0.5,
-)
-
-
-@pytest.fixture
-def graph_file(tmp_path: Path) -> str:
-    path = tmp_path / "tiny.graph"
-    communities_graph("tiny", SPEC).save(path)
-    return str(path)
-
 
 # The paper's appendix: rounds and local epochs.
 PAPER = {

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 
-from fedpub.data.synthetic import Communities, communities_graph
 from fedpub.engine.simulate import participants
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment, Result, prepare, run
@@ -19,27 +18,13 @@ from fedpub.files import read_tensors
 from fedpub.results import Record, Row, RunDirectory, read_rows
 
 NAN = float("nan")
-SPEC = Communities(
-    subgraphs=(3, 2),
-    nodes=20,
-    p_subgraph=0.25,
-    p_community=0.05,
-    p_between=0.01,
-    classes=3,
-    features=30,
-    purity=0.6,
-    words=5,
-    noise=0.3,
-    shift=0.5,
-)
-CLIENTS = sum(SPEC.subgraphs)
+CLIENTS = 5  # of the graph file
 
 
 @pytest.fixture
-def tiny(tmp_path: Path) -> Experiment:
+def tiny(graph_file: str) -> Experiment:
     """An experiment of a moment, on a graph file with natural clients."""
-    communities_graph("tiny", SPEC).save(tmp_path / "tiny.graph")
-    return Experiment(dataset=str(tmp_path / "tiny.graph"), scenario="natural", hidden=8, rounds=6, method="fedavg")
+    return Experiment(dataset=graph_file, scenario="natural", hidden=8, rounds=6, method="fedavg")
 
 
 def row(number: int, val: list[float], test: list[float], **columns: list[float]) -> Row:

@@ -19,35 +19,19 @@ import pytest
 import torch
 
 from fedpub.cli import main
-from fedpub.data.synthetic import Communities, communities_graph
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment, run
 from fedpub.files import read_tensors
 from fedpub.results import read_rows
 
-SPEC = Communities(
-    subgraphs=(3, 2),
-    nodes=20,
-    p_subgraph=0.25,
-    p_community=0.05,
-    p_between=0.01,
-    classes=3,
-    features=30,
-    purity=0.6,
-    words=5,
-    noise=0.3,
-    shift=0.5,
-)
-NODES, CLIENTS = 100, 5
+CLIENTS = 5  # of the graph file
 ROUNDS = 6
 
 
 @pytest.fixture
-def tiny(tmp_path: Path) -> list[str]:
+def tiny(graph_file: str) -> list[str]:
     """The words of a run of a moment, less --out."""
-    path = tmp_path / "tiny.graph"
-    communities_graph("tiny", SPEC).save(path)
-    words = ["run", "--quiet", "--dataset", str(path), "--scenario", "natural"]
+    words = ["run", "--quiet", "--dataset", graph_file, "--scenario", "natural"]
     return [*words, "--hidden", "8", "--rounds", str(ROUNDS)]
 
 
