@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from fedpub.data.graph import Graph
 from fedpub.engine.simulate import participants
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment, Result, prepare, run
@@ -343,3 +344,14 @@ def test_a_summary_that_cannot_be_read_is_said(tiny, tmp_path):
     (tmp_path / "out" / "summary.json").write_text("{")
     with pytest.raises(FedpubError, match=r"summary\.json cannot be read"):
         RunDirectory(tmp_path / "out").summary()
+
+
+def test_a_run_is_not_resumed_on_another_graph(tiny, tmp_path):
+    run_until(tiny, tmp_path / "out", 3, checkpoint_seconds=0)
+    path = Path(tiny.dataset)
+    graph = Graph.load(path)
+    replace(graph, x=graph.x * 2).save(path)
+    with pytest.raises(FedpubError, match="was another one"):
+        run(tiny, tmp_path / "out", resume=True)
+    graph.save(path)
+    assert run(tiny, tmp_path / "out", resume=True).summary["rounds"] == 6

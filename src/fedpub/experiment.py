@@ -257,8 +257,10 @@ def run(
     elif out is not None:
         RunDirectory.check_free(out)
     ready = prepared or prepare(experiment, root, chunk)
-    if out is not None and store is None:  # nothing is written before the data is known to be good
-        store = RunDirectory.create(out, experiment.to_json())
+    if store:
+        store.check_graph(ready.graph.digest())
+    elif out is not None:  # nothing is written before the data is known to be good
+        store = RunDirectory.create(out, experiment.to_json(), ready.graph.digest())
     record = store.record if store else Record()
     start, best = store.restore(ready.federation.device) if store else (None, {})
     algorithm, ctx = experiment.algorithm(), experiment.context()

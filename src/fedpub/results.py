@@ -114,11 +114,24 @@ class RunDirectory:
     relations: dict[str, list[Tensor]] = field(default_factory=dict)
 
     @staticmethod
-    def create(path: Path, config: str) -> RunDirectory:
+    def create(path: Path, config: str, graph: str) -> RunDirectory:
+        """A new run; `graph` is the digest of its data, so that nobody resumes it on other data."""
         RunDirectory.check_free(path)
         write_text(path / "config.json", config)
-        write_text(path / "env.json", json.dumps(environment(), indent=2) + "\n")
+        write_text(path / "env.json", json.dumps(environment() | {"graph": graph}, indent=2) + "\n")
         return RunDirectory(path)
+
+    def check_graph(self, graph: str) -> None:
+        """That the data is what the run began with."""
+        try:
+            began = json.loads((self.path / "env.json").read_text(encoding="utf-8")).get("graph", graph)
+        except (OSError, ValueError, AttributeError):
+            return  # killed before it was written: nothing was computed yet
+        if began != graph:
+            raise FedpubError(
+                f"the graph of {self.path} was another one (digest {began[:12]}, now {graph[:12]}): restore the data "
+                "it began with, or start a new run in another directory"
+            )
 
     @staticmethod
     def check_free(path: Path) -> None:

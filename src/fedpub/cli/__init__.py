@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        print("fedpub: interrupted", file=sys.stderr)
+        print("fedpub: interrupted; a run that has an --out goes on with fedpub run --resume OUT", file=sys.stderr)
         return 130
 
 
