@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import http.server
+import json
 import shutil
 import stat
 import threading
@@ -149,6 +150,16 @@ def test_changed_raw_files_are_noticed(real_data, tmp_path, monkeypatch):
     with pytest.raises(FedpubError, match="not the published graph"):
         datasets.load("photo", tmp_path / "root")
     assert not (tmp_path / "own/processed").exists()
+
+
+def test_changed_features_are_noticed(real_data, tmp_path, monkeypatch):
+    shutil.copytree(real_data / "twitch", tmp_path / "root/twitch")
+    file = tmp_path / "root/twitch/PTBR/features.json"
+    file.chmod(0o644)
+    file.write_text(json.dumps({user: [0] for user in json.loads(file.read_text())}))
+    monkeypatch.setenv("FEDPUB_CACHE", str(tmp_path / "own"))
+    with pytest.raises(FedpubError, match="not the published graph"):
+        datasets.load("twitch", tmp_path / "root")
 
 
 @pytest.mark.parametrize("name", ["cora", "citeseer", "pubmed", "computers", "photo"])

@@ -182,3 +182,9 @@ def test_clients_without_training_nodes_are_named():
     trained = {int(node) // 4 for node in torch.nonzero(chosen.train)}
     assert missing == sorted(set(range(10)) - trained)
     assert missing
+
+
+def test_the_cache_tells_close_alphas_apart():
+    graph = cliques(5, 20)
+    names = {cached_partition(graph, "dirichlet", 5, 0, alpha).file_name for alpha in (0.1234567, 0.12345678)}
+    assert len(names) == 2

@@ -19,6 +19,8 @@ import pytest
 import torch
 
 from fedpub.cli import main
+from fedpub.data.graph import Graph
+from fedpub.data.synthetic import Communities, communities_graph
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment, run
 from fedpub.files import read_tensors
@@ -431,3 +433,90 @@ def test_flags_of_another_method_are_refused(tiny, capsys):
         main([*tiny, "--method", "gcfl", "--no-masks"])
     assert caught.value.code == 2
     assert "no-masks" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--lambda1", "-1"],
+        ["--lambda2", "nan"],
+        ["--mask-lr", "inf"],
+        ["--tau", "nan"],
+        ["--lr", "nan"],
+        ["--weight-decay", "nan"],
+        ["--ratios", "nan", "0", "0"],
+        ["--device", "cpu:x"],
+        ["--fraction", "0"],
+        ["--method", "fedprox", "--mu", "nan"],
+        ["--method", "fedper", "--head", "zzz"],
+        ["--scenario", "dirichlet", "--clients", "3", "--alpha", "inf"],
+    ],
+)
+def test_numbers_that_mean_nothing_are_refused(flags, graph_file, tmp_path, capsys):
+    said = refused(["run", "--quiet", "--dataset", graph_file, *flags, "--out", str(tmp_path / "out")], capsys)
+    assert flags[-1] in said or flags[-2].lstrip("-") in said or "ratios" in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_flags_that_contradict_a_resumed_run_are_refused(done, capsys):
+    assert "its rounds is 6, not 500" in refused(["run", "--resume", str(done), "--rounds", "500"], capsys)
+    assert "its method is 'fedpub', not 'fedavg'" in refused(
+        ["run", "--resume", str(done), "--method", "fedavg"], capsys
+    )
+    assert "its tau is" in refused(["run", "--resume", str(done), "--tau", "7"], capsys)
+    assert "leave --out" in refused(["run", "--resume", str(done), "--out", "elsewhere"], capsys)
+    assert "its hidden is" in refused(["run", "--config", str(done / "config.json"), "--hidden", "4"], capsys)
+    assert main(["run", "--resume", str(done), "--rounds", "6", "--method", "fedpub"]) == 0
+
+
+def test_a_directory_in_use_is_not_touched(tiny, tmp_path, capsys):
+    fcntl = pytest.importorskip("fcntl")
+    assert main([*tiny, "--out", str(tmp_path / "out")]) == 0
+    (tmp_path / "out" / "summary.json").unlink()
+    with (tmp_path / "out" / "config.json").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert "in use by another process" in refused(["run", "--quiet", "--resume", str(tmp_path / "out")], capsys)
+    assert main(["run", "--quiet", "--resume", str(tmp_path / "out")]) == 0
+
+
+def test_resuming_leaves_other_files_alone(tiny, tmp_path):
+    assert main([*tiny, "--out", str(tmp_path / "out")]) == 0
+    (tmp_path / "out" / "summary.json").unlink()
+    (tmp_path / "out" / ".gitignore").write_text("mine")
+    (tmp_path / "out" / ".notes").mkdir()
+    (tmp_path / "out" / "checkpoint" / ".state.safetensors.abc").write_text("half a checkpoint")
+    assert main(["run", "--quiet", "--resume", str(tmp_path / "out")]) == 0
+    assert (tmp_path / "out" / ".gitignore").read_text() == "mine"
+    assert (tmp_path / "out" / ".notes").is_dir()
+    assert not (tmp_path / "out" / "checkpoint" / ".state.safetensors.abc").exists()
+
+
+def test_a_finished_run_on_a_graph_that_changed_is_not_taken_for_the_new_one(tiny, graph_file, tmp_path, capsys):
+    assert main([*tiny, "--out", str(tmp_path / "out")]) == 0
+    graph = Graph.load(Path(graph_file))
+    replace(graph, x=graph.x * 2).save(Path(graph_file))
+    assert "was another one" in refused(["run", "--quiet", "--resume", str(tmp_path / "out")], capsys)
+
+
+def test_a_configuration_runs_again_from_another_folder(done, tmp_path, monkeypatch):
+    other = tmp_path / "other"
+    other.mkdir()
+    monkeypatch.chdir(other)
+    assert main(["run", "--quiet", "--config", str(done / "config.json"), "--out", "again"]) == 0
+
+
+def test_official_has_the_published_weight_decay_unless_one_is_given():
+    official = Experiment(method="fedpub", options={"official": True})
+    assert official.resolved().weight_decay == 1e-6
+    assert replace(official, weight_decay=0.0).resolved().weight_decay == 0.0
+    assert Experiment(method="fedpub").resolved().weight_decay == 0.0
+
+
+def test_a_client_without_training_nodes_is_named(tmp_path, capsys):
+    spec = Communities((2,), 10, 0.5, 0.1, 0.1, 2, 10, 0.5, 5, 0.3, 0.0)
+    graph = communities_graph("some", spec)
+    y = graph.y.clone()
+    y[10:] = -1  # the second client has no label at all
+    replace(graph, y=y).save(tmp_path / "some.graph")
+    assert main(["run", "--quiet", "--dataset", str(tmp_path / "some.graph"), "--rounds", "2"]) == 0
+    assert "client 1 has no training node" in capsys.readouterr().out

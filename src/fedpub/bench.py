@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fedpub.data.clients import Subgraph
 from fedpub.engine.simulate import Federation, simulate
+from fedpub.errors import FedpubError, unknown
 from fedpub.experiment import Experiment, prepare
 from fedpub.similarity import attention, cosine, proxy_structure, random_proxy
 
@@ -39,7 +40,11 @@ def bench_engine(
 ) -> list[Timing]:
     """Seconds per round of the stacked engine, of the same algorithm one client at a time, and of a PyG loop."""
     found = []
+    if repeats < 1:
+        raise FedpubError(f"--repeats {repeats} is not possible; give 1 or more")
     for method in methods:
+        if method not in ("fedpub", "fedavg"):
+            raise unknown("method to bench", method, ("fedpub", "fedavg"))
         experiment = Experiment(dataset, scenario, clients, method, epochs=1, device=device).resolved()
         federation = prepare(experiment, root).federation
         one_by_one = Federation(federation.subgraphs, federation.num_classes, federation.device, chunk=1)

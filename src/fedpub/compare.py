@@ -65,6 +65,9 @@ def plan(
     for method in (*methods, *options):
         if method not in METHODS:
             raise unknown("method", method, METHODS)
+    for method in options:
+        if method not in methods:
+            raise FedpubError(f"--set {method}.… has no effect: {method} is not among the methods; add it to --methods")
     if seeds < 1:
         raise FedpubError(f"--seeds {seeds} is not possible; give 1 or more")
     planned = []

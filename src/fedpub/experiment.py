@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
@@ -16,10 +18,10 @@ from fedpub.algorithms import METHODS, Algorithm, Context, FedPub, Oracle
 from fedpub.data import datasets
 from fedpub.data.clients import Report, subgraph_of
 from fedpub.data.graph import Graph
-from fedpub.data.partition import Partition, cached_partition
-from fedpub.data.split import Split, split
+from fedpub.data.partition import Partition, cached_partition, default_scenario
+from fedpub.data.split import Split, split, without_training
 from fedpub.data.synthetic import SYNTHETIC
-from fedpub.engine.simulate import Federation, simulate
+from fedpub.engine.simulate import Federation, first_weights, simulate
 from fedpub.errors import FedpubError, unknown
 from fedpub.models import MODELS
 from fedpub.results import Record, Row, RunDirectory, read_rows
@@ -34,6 +36,7 @@ ROUNDS_AND_EPOCHS = {
     "communities-5-5-40": (100, 3),
     "communities-5-15": (100, 3),
 }
+OFFICIAL_WEIGHT_DECAY = 1e-6
 TAU, TAU_OVERLAPPING, TAU_SYNTHETIC = 3.0, 5.0, 10.0
 
 
@@ -65,8 +68,8 @@ class Experiment:
     """Local epochs in a round."""
     lr: float = 0.01
     """Learning rate of Adam."""
-    weight_decay: float = 0.0
-    """L2 weight decay of Adam."""
+    weight_decay: float | None = None
+    """L2 weight decay of Adam. None: 0, or 1e-6 where FED-PUB does as the published code."""
     fraction: float = 1.0
     """Share of the clients that take part in a round."""
     failures: float = 0.0
@@ -92,14 +95,14 @@ class Experiment:
         for name, known in (("task", TASKS), ("model", MODELS)):
             if getattr(self, name) not in known:
                 raise unknown(name, getattr(self, name), known)
-        natural = self.dataset in SYNTHETIC or self.dataset == "twitch"
         rounds, epochs = ROUNDS_AND_EPOCHS.get(self.dataset, (100, 1))
-        scenario = self.scenario or ("natural" if natural and self.clients is None else "disjoint")
         filled = replace(
             self,
-            scenario=scenario,
+            dataset=datasets.absolute(self.dataset),
+            scenario=self.scenario or default_scenario(self.clients),
             rounds=rounds if self.rounds is None else self.rounds,
             epochs=epochs if self.epochs is None else self.epochs,
+            weight_decay=self._weight_decay(),
             data_seed=self.seed if self.data_seed is None else self.data_seed,
             ratios=self.ratios or datasets.split_ratios(self.dataset),
         )
@@ -107,18 +110,28 @@ class Experiment:
         filled._check()
         return replace(filled, options=dataclasses.asdict(algorithm))  # type: ignore[call-overload]
 
+    def _weight_decay(self) -> float:
+        if self.weight_decay is not None:
+            return self.weight_decay
+        return OFFICIAL_WEIGHT_DECAY if self.method == "fedpub" and self.options.get("official") else 0.0
+
     def _check(self) -> None:
         for name in ("rounds", "epochs", "hidden"):
             if getattr(self, name) < 1:
                 raise FedpubError(f"--{name} {getattr(self, name)} is not possible; give 1 or more")
-        for name, low, high in (("dropout", 0, 0.99), ("fraction", 0, 1), ("failures", 0, 1)):
+        if not 0 < self.fraction <= 1:
+            raise FedpubError(f"--fraction {self.fraction} is not possible; give a share above 0, up to 1")
+        for name, low, high in (("dropout", 0, 0.99), ("failures", 0, 1)):
             if not low <= getattr(self, name) <= high:
                 raise FedpubError(f"--{name} {getattr(self, name)} is outside {low} to {high}")
-        if self.weight_decay < 0:
+        if self.weight_decay is not None and self.weight_decay < 0:
             raise FedpubError(f"--weight-decay {self.weight_decay} is not possible; give 0 or more")
         if self.lr <= 0:
             raise FedpubError(f"--lr {self.lr} is not possible; give a positive number, as 0.01")
-        device = self.device.split(":")[0]
+        try:
+            device = torch.device(self.device).type
+        except RuntimeError:
+            device = ""
         if device not in ("cpu", "cuda"):
             raise unknown("device", self.device, ("cpu", "cuda"))
         if device == "cuda" and not torch.cuda.is_available():
@@ -140,6 +153,7 @@ class Experiment:
 
     def context(self) -> Context:
         assert self.epochs is not None, "only a resolved experiment has a context"
+        assert self.weight_decay is not None
         return Context(
             model=MODELS[self.model](self.hidden),
             task=TASKS[self.task](),
@@ -186,6 +200,11 @@ def _check_types(settings: Any, prefix: str) -> None:
         except TypeCheckError:
             kind = str(one.type).removeprefix("typing.")
             raise FedpubError(f"{prefix}{one.name} cannot be {value!r}: it is of the type {kind}") from None
+        if isinstance(value, float) and not math.isfinite(value):
+            name = f"{prefix}{one.name}" if prefix else f"--{one.name.replace('_', '-')}"
+            raise FedpubError(f"{name} {value} is not possible; give a finite number")
+        if prefix and isinstance(value, int | float) and value < 0:  # no method has a use for negative numbers
+            raise FedpubError(f"{prefix}{one.name} cannot be {value}: give 0 or more")
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,6 +247,7 @@ class Result:
     summary: dict[str, Any]
     record: Record
     path: Path | None  # its run directory, where it has one
+    idle: tuple[int, ...] = ()  # clients without a training node
 
 
 def run(
@@ -246,21 +266,35 @@ def run(
     `on_round` is told each row and the number of rounds; `prepared` saves loading the same data again.
     """
     experiment = experiment.resolved()
-    assert experiment.rounds is not None
     if chunk is not None and chunk < 1:
         raise FedpubError(f"--chunk {chunk} is not possible; give 1 or more")
     store = None
     if out is not None and resume:
         store = _reopen(experiment, out)
-        if store.finished:
-            return Result(store.summary(), Record(read_rows(out)), out)
     elif out is not None:
         RunDirectory.check_free(out)
     ready = prepared or prepare(experiment, root, chunk)
+    idle = tuple(without_training(ready.partition.nodes, ready.split))
     if store:
         store.check_graph(ready.graph.digest())
-    elif out is not None:  # nothing is written before the data is known to be good
+        if store.finished:
+            return Result(store.summary(), Record(read_rows(store.path)), out, idle)
+    elif out is not None:  # nothing is written before data and method are known to be good
+        experiment.algorithm().init_server(first_weights(ready.federation, experiment.context()), 1)
         store = RunDirectory.create(out, experiment.to_json(), ready.graph.digest())
+    with store.locked() if store else nullcontext():
+        return _run(experiment, ready, store, checkpoint_seconds, on_round, idle)
+
+
+def _run(
+    experiment: Experiment,
+    ready: Prepared,
+    store: RunDirectory | None,
+    checkpoint_seconds: float,
+    on_round: Callable[[Row, int], None] | None,
+    idle: tuple[int, ...],
+) -> Result:
+    assert experiment.rounds is not None
     record = store.record if store else Record()
     start, best = store.restore(ready.federation.device) if store else (None, {})
     algorithm, ctx = experiment.algorithm(), experiment.context()
@@ -291,7 +325,7 @@ def run(
     summary = record.summary(ctx.task.metric, sizes)
     if store:
         store.finish(summary, best)
-    return Result(summary, record, out)
+    return Result(summary, record, store.path if store else None, idle)
 
 
 def _reopen(experiment: Experiment, out: Path) -> RunDirectory:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -37,15 +37,36 @@ def atomic(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    with atomic(path) as temporary:
+    with _writing(path), atomic(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def append_text(path: Path, text: str) -> None:
+    with _writing(path), path.open("a", encoding="utf-8") as file:
+        file.write(text)
+
+
+def remove_leftovers(folder: Path, names: Iterable[str]) -> None:
+    """Remove what a killed process was writing in place of these files."""
+    for name in names:
+        for left in folder.glob(f".{name}.*"):
+            if left.is_file():
+                left.unlink()
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, safetensors.SafetensorError) as error:
+        raise FedpubError(f"cannot write {path} ({error}); make room there or choose another place") from error
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
     """Tensors and strings in one safetensors file; the same content gives the same bytes."""
     # safetensors writes the header's strings in hash order, which differs between processes: one string only.
     packed = {name: tensor.detach().cpu().contiguous() for name, tensor in sorted(tensors.items())}
-    with atomic(path) as temporary:
+    with _writing(path), atomic(path) as temporary:
         safetensors.torch.save_file(packed, temporary, metadata={"fedpub": _dump(metadata)})
 
 

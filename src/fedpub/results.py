@@ -18,6 +18,8 @@ import json
 import os
 import platform
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,10 +31,19 @@ from torch import Tensor
 from fedpub import __version__
 from fedpub.engine.simulate import Round, Snapshot
 from fedpub.errors import FedpubError
-from fedpub.files import read_tensors, write_tensors, write_text
+from fedpub.files import append_text, read_tensors, remove_leftovers, write_tensors, write_text
 from fedpub.tree import Tree, pack, tree, unpack
 
 MAX_RELATED = 256  # relations between more clients than this are not kept
+FILES = (
+    "config.json",
+    "env.json",
+    "rounds.csv",
+    "clients.csv",
+    "relations.safetensors",
+    "models.safetensors",
+    "summary.json",
+)
 MEANS = ("loss", "val", "test", "test_f1", "sparsity")
 SUMS = ("took_part", "bytes_up", "bytes_down")
 
@@ -137,9 +148,12 @@ class RunDirectory:
     def check_free(path: Path) -> None:
         """That a new run may be written there."""
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            held = (path / "config.json").is_file()
-            way_out = f"continue it with --resume {path}" if held else "it holds other files"
-            raise FedpubError(f"{path} exists already: {way_out}, or choose another --out")
+            if (path / "config.json").is_file():
+                raise FedpubError(
+                    f"{path} holds a run already: continue it with --resume {path}, or choose another --out"
+                )
+            what = "a folder with other files" if path.is_dir() else "a file"
+            raise FedpubError(f"{path} is {what}; choose another --out")
 
     @staticmethod
     def config(path: Path) -> str:
@@ -150,6 +164,23 @@ class RunDirectory:
             raise FedpubError(
                 f"{path} is not a run directory: it has no config.json that can be read; give an earlier run's --out"
             ) from error
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """No other process computes in this directory meanwhile."""
+        try:
+            import fcntl
+        except ImportError:  # Windows has no such lock
+            yield
+            return
+        with (self.path / "config.json").open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise FedpubError(
+                    f"{self.path} is in use by another process; wait for it, or choose another directory"
+                ) from error
+            yield
 
     @property
     def finished(self) -> bool:
@@ -189,13 +220,16 @@ class RunDirectory:
 
     def restore(self, device: torch.device) -> tuple[Snapshot | None, Tree]:
         """The last checkpoint, with the rows up to it; nothing where there is none yet."""
-        for left in (*self.path.glob(".*"), *(self.path / "checkpoint").glob(".*")):
-            left.unlink()  # what a killed process was writing
+        remove_leftovers(self.path, FILES)
+        remove_leftovers(self.path / "checkpoint", ("state.safetensors",))
         state = self.path / "checkpoint" / "state.safetensors"
         if not state.is_file():
             self._truncate(0)
             return None, {}
-        flat, header = read_tensors(state)
+        try:
+            flat, header = read_tensors(state)
+        except FedpubError as error:
+            raise FedpubError(f"{error}: remove it to start this run from its beginning") from error
         if "round" not in header:
             raise FedpubError(f"{state} is not a checkpoint of fedpub; remove it to start this run from its beginning")
         number = int(header["round"])
@@ -242,8 +276,7 @@ class RunDirectory:
             if mode == "w":
                 write_text(self.path / name, text.getvalue())
             else:
-                with (self.path / name).open("a", encoding="utf-8") as file:
-                    file.write(text.getvalue())
+                append_text(self.path / name, text.getvalue())
 
 
 def read_rows(path: Path) -> list[Row]:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedpub.algorithms.base import Context, Notes, optimiser_of, own_copy, start, train, weighted_mean
 from fedpub.data.clients import Clients
+from fedpub.errors import FedpubError
 from fedpub.tree import Message, State, Tree, broadcast, stacked, tree
 
 
@@ -28,6 +29,10 @@ class FedPer:
         return frozenset({"base", "size"})
 
     def init_server(self, w0: Tree, num_clients: int) -> State:
+        if len(self.base(w0)) in (0, len(w0)):
+            raise FedpubError(
+                f"--head {self.head!r} must be the start of some, not all, of the parameters' names: {', '.join(w0)}"
+            )
         return {"base": stacked(self.base(w0), 1)}
 
     def init_client(self, w0: Tree, num_clients: int) -> State:

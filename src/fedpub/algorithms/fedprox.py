@@ -18,7 +18,7 @@ from fedpub.tree import Message, State, tree
 @dataclass(frozen=True)
 class FedProx(FedAvg):
     mu: float = 0.001
-    """Strength of the proximal term."""
+    """Strength of the proximal term; without effect with a single local epoch, which starts where the term is zero."""
 
     def client(self, ctx: Context, own: State, msg: Message, data: Clients) -> tuple[State, Message, Tensor]:
         weights = own_copy(msg["weights"])

@@ -54,7 +54,7 @@ class FedPub:
     """L1 on the masks; 0: none. Entries go to zero where their steps, at most mask_lr times the learning rate, are
     smaller than lambda1 times the learning rate."""
     lambda2: float = 0.001
-    """Proximal term."""
+    """Proximal term; it has no effect with a single local epoch, which starts where the term is zero."""
     mask_lr: float = 1.0
     """Learning rate of the masks, as a multiple of that of the weights. 10 with a lambda1 of 6 prunes four fifths."""
     masks: bool = True
@@ -68,7 +68,8 @@ class FedPub:
     communities: Literal["implicit", "explicit"] = "implicit"
     """Average over everybody, or only over clients with a similarity of at least 0.5."""
     official: bool = False
-    """Do as the published code does: penalties without effect, masks pruned below lambda1 in evaluation."""
+    """Do as the published code does: penalties without effect, masks pruned below lambda1 in evaluation, no edges
+    between the proxy graph's blocks, and a weight decay of 1e-6 unless one is given."""
 
     notes: ClassVar[Mapping[str, int]] = {"similarity": 2}
 

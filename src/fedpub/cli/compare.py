@@ -47,7 +47,7 @@ def compare(
     Example: fedpub compare --methods local fedavg fedpub --dataset communities --seeds 2 --rounds 5
 
     Args:
-        methods: The methods; the first is the one the others are tested against.
+        methods: Of local, fedavg, fedprox, fedper, gcfl, oracle, fedpub; the others are tested against the first.
         dataset: One or several graphs.
         clients: One or several numbers of clients; none for natural clients.
         seeds: How many seeds, from --seed on.

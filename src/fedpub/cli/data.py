@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from fedpub.data import datasets
-from fedpub.data.partition import Partition, cached_partition
+from fedpub.data.download import cache_folder
+from fedpub.data.partition import Partition, cached_partition, default_scenario
 from fedpub.data.partition import partition as make_partition
 from fedpub.data.split import split, without_training
 from fedpub.data.statistics import PartitionStatistics, partition_statistics
@@ -35,7 +36,7 @@ def list_(json: bool = False) -> None:
 
 def stats(
     dataset: str = "communities",
-    scenario: str = "natural",
+    scenario: str | None = None,
     clients: tuple[int, ...] = (),
     seed: int = 0,
     ratios: tuple[float, float, float] | None = None,
@@ -52,7 +53,8 @@ def stats(
 
     Args:
         dataset: A name from `fedpub data list` or a graph file.
-        scenario: disjoint, overlapping, imbalanced, louvain, leiden, random, dirichlet or natural.
+        scenario: disjoint, overlapping, imbalanced, louvain, leiden, random, dirichlet or natural. Left out: disjoint,
+            or natural without --clients.
         clients: One or several numbers of clients; none for natural clients.
         seed: Of partition and split.
         ratios: Shares of the nodes for training, validation and test.
@@ -64,7 +66,7 @@ def stats(
     chosen = split(graph, seed, ratios or datasets.split_ratios(dataset))
     found = []
     for count in clients or (None,):
-        parts = cached_partition(graph, scenario, count, seed, alpha)
+        parts = cached_partition(graph, scenario or default_scenario(count), count, seed, alpha)
         found.append(partition_statistics(graph, parts, chosen))
     if json:
         print(json_module.dumps([one.to_json() for one in found], indent=2))
@@ -74,7 +76,7 @@ def stats(
 
 def partition(
     dataset: str = "communities",
-    scenario: str = "disjoint",
+    scenario: str | None = None,
     clients: int | None = None,
     seed: int = 0,
     ratios: tuple[float, float, float] | None = None,
@@ -90,7 +92,8 @@ def partition(
 
     Args:
         dataset: A name from `fedpub data list` or a graph file.
-        scenario: disjoint, overlapping, imbalanced, louvain, leiden, random, dirichlet or natural.
+        scenario: disjoint, overlapping, imbalanced, louvain, leiden, random, dirichlet or natural. Left out: disjoint,
+            or natural without --clients.
         clients: Number of clients; none for natural clients.
         seed: Of partition and split.
         ratios: Shares of the nodes for training, validation and test.
@@ -100,12 +103,13 @@ def partition(
     """
     graph = datasets.load(dataset, data_root, features=False)
     chosen = split(graph, seed, ratios or datasets.split_ratios(dataset))
+    kind = scenario or default_scenario(clients)
     if out is None:
-        made = cached_partition(graph, scenario, clients, seed, alpha)
+        made = cached_partition(graph, kind, clients, seed, alpha)
     else:
-        made = make_partition(graph, scenario, clients, seed, alpha)
+        made = make_partition(graph, kind, clients, seed, alpha)
         made.save(out / made.file_name)
-    show_partition(made, [int(chosen.train[nodes].sum()) for nodes in made.nodes])
+    show_partition(made, out or cache_folder() / "partitions", [int(chosen.train[nodes].sum()) for nodes in made.nodes])
     for client in without_training(made.nodes, chosen):
         Console().print(f"[yellow]client {client} has no training node: use fewer clients or a larger first ratio")
 
@@ -135,11 +139,11 @@ def show_statistics(found: list[PartitionStatistics]) -> None:
                 Console().print(f"[yellow]{one.clients} clients: client {client} has no training node")
 
 
-def show_partition(made: Partition, training: list[int]) -> None:
+def show_partition(made: Partition, folder: Path, training: list[int]) -> None:
     sizes = [len(nodes) for nodes in made.nodes]
     Console().print(
         f"{made.graph}: {made.num_clients} {made.scenario} clients of {min(sizes):,} to {max(sizes):,} nodes, "
-        f"{min(training):,} to {max(training):,} of them for training\n{made.file_name}",
+        f"{min(training):,} to {max(training):,} of them for training\n{folder / made.file_name}",
         soft_wrap=True,
         highlight=False,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
@@ -50,7 +50,7 @@ def run_verb(arguments: list[str]) -> Callable[..., None]:
 
         Args:
             out: Run directory to write; it must not exist yet.
-            resume: Run directory to continue: its own configuration is used, the other flags are not.
+            resume: Run directory to continue, with its own configuration.
             config: Take the experiment from the config.json of another run instead of from flags.
             data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
             chunk: Clients that are computed at a time: less memory, the same result.
@@ -58,12 +58,16 @@ def run_verb(arguments: list[str]) -> Callable[..., None]:
             quiet: No progress bar.
         """
         wanted = replace(Experiment(**vars(experiment)), method=method, options=asdict(options))
-        if resume is not None and out is not None:
-            raise FedpubError(f"--resume {resume} goes on in its own directory; leave out --out {out}")
+        if resume is not None and (out is not None or config is not None):
+            raise FedpubError(
+                f"--resume {resume} has its own directory and configuration; leave --out and --config out"
+            )
         if resume is not None:
-            wanted = Experiment.from_json(RunDirectory.config(resume), resume / "config.json")
-        elif config is not None:
-            wanted = Experiment.from_json(_read(config), config)
+            config = resume / "config.json"
+        if config is not None:
+            held = Experiment.from_json(RunDirectory.config(resume) if resume else _read(config), config)
+            _check_agreement(held, wanted, Experiment(method=method, options=asdict(kind())), arguments, config)
+            wanted = held
         with progress(quiet) as on_round:
             found = run(
                 wanted,
@@ -86,6 +90,25 @@ def run_verb(arguments: list[str]) -> Callable[..., None]:
     run_.__annotations__ |= {"config": path, "data_root": path, "chunk": int | None, "checkpoint_seconds": float}
     run_.__annotations__ |= {"quiet": bool, "return": None}
     return run_
+
+
+def _check_agreement(held: Experiment, given: Experiment, default: Experiment, words: list[str], place: Path) -> None:
+    """That no flag asks for something else than the configuration that is used."""
+    held, said = held.resolved(), any(word.split("=")[0] == "--method" for word in words)
+    pairs = [
+        (one.name, getattr(held, one.name), getattr(given, one.name), getattr(default, one.name))
+        for one in fields(given)
+    ]
+    pairs = [pair for pair in pairs if pair[0] not in ("method", "options")]
+    pairs += [(name, held.options.get(name), value, default.options[name]) for name, value in given.options.items()]
+    if said:
+        pairs.append(("method", held.method, given.method, None))
+    for name, kept, asked, usual in pairs:
+        if asked not in (usual, kept):
+            raise FedpubError(
+                f"{place} belongs to another experiment: its {name} is {kept!r}, not {asked!r}; leave that flag out, "
+                "or start a new run"
+            )
 
 
 def named_method(arguments: list[str]) -> str:

@@ -70,6 +70,8 @@ def show_result(found: Result) -> None:
     console.print(table)
     for line in splits(found.record.rows):
         console.print(line)
+    for client in found.idle:
+        console.print(f"[yellow]client {client} has no training node: it only received")
     if found.path:
         console.print(f"run directory: {found.path}", soft_wrap=True)
 
@@ -78,11 +80,10 @@ def splits(rows: Sequence[Row]) -> list[str]:
     """GCFL's splits, a line each."""
     said, before = [], 1
     for row in rows:
-        if "cluster" not in row.clients:
-            break
-        count = len({cluster for cluster in row.clients["cluster"] if cluster >= 0})
+        # Clusters are numbered as they arise, and those who split are there when they do.
+        count = int(max(row.clients.get("cluster", [0]))) + 1
         if count > before:
-            said.append(f"round {row.round}: {before} clusters became {count}")
+            said.append(f"round {row.round}: {before} cluster{'s' if before > 1 else ''} became {count}")
             before = count
     return said
 

@@ -97,14 +97,16 @@ def cached_partition(graph: Graph, scenario: str, clients: int | None, seed: int
         / _file_name(graph.name, graph.digest(features=False), scenario, count, seed, kept)
     )
     if path.is_file():
-        return Partition.load(path)
+        kept_one = Partition.load(path)
+        if kept_one.file_name == path.name and kept_one.digest == graph.digest(features=False):
+            return kept_one
     made = partition(graph, scenario, clients, seed, alpha)
     made.save(path)
     return made
 
 
 def _file_name(graph: str, digest: str, scenario: str, clients: int, seed: int, alpha: float | None) -> str:
-    extra = "" if alpha is None else f"-alpha{alpha:g}"
+    extra = "" if alpha is None else f"-alpha{alpha!r}"
     return f"{graph}-{digest[:10]}-{scenario}{extra}-clients{clients}-seed{seed}.partition"
 
 
@@ -113,8 +115,8 @@ def _check_clients(graph: Graph, scenario: str, clients: int | None) -> int:
     if scenario == "natural":
         if graph.client is None:
             raise FedpubError(
-                f"graph {graph.name!r} has no natural clients; import it with --client COLUMN or one node file "
-                "per client, or choose another scenario"
+                f"graph {graph.name!r} has no natural clients; give a number of --clients, or import it with --client "
+                "COLUMN or one node file per client"
             )
         natural = len(graph.client_names)
         if clients not in (None, natural):
@@ -135,6 +137,11 @@ def _check_clients(graph: Graph, scenario: str, clients: int | None) -> int:
             f"use {low} or {clients // SAMPLES * SAMPLES + SAMPLES}"
         )
     return clients
+
+
+def default_scenario(clients: int | None) -> str:
+    """What is meant when nothing is said: the clients that a graph came with, or as many as are asked for."""
+    return "natural" if clients is None else "disjoint"
 
 
 def disjoint(graph: Graph, clients: int, seed: int, alpha: float) -> Nodes:
@@ -191,7 +198,7 @@ def random(graph: Graph, clients: int, seed: int, alpha: float) -> Nodes:
 
 def dirichlet(graph: Graph, clients: int, seed: int, alpha: float) -> Nodes:
     """Label skew: each class is shared out by proportions drawn from Dirichlet(alpha); nodes without a label evenly."""
-    if alpha <= 0:
+    if not 0 < alpha < float("inf"):
         raise FedpubError(f"dirichlet needs a positive alpha, not {alpha}; small values give more skew")
     stream = numpy_stream(seed, "dirichlet")
     owner = np.empty(graph.num_nodes, dtype=np.int64)

@@ -31,7 +31,7 @@ def split(graph: Graph, seed: int, ratios: Ratios = DEFAULT) -> Split:
 
     Drawn on the whole graph, before it is divided: a node that several clients hold has the same role at each.
     """
-    if min(ratios) < 0 or ratios[0] == 0 or abs(sum(ratios) - 1) > 1e-6:
+    if not (min(ratios) >= 0 and ratios[0] > 0 and abs(sum(ratios) - 1) <= 1e-6):  # also refuses NaN
         raise FedpubError(
             f"the split ratios {' '.join(map(str, ratios))} must sum to 1 with a positive first one, as in 0.2 0.4 0.4"
         )

@@ -72,6 +72,10 @@ def from_tables(
             "give one node file, or no --client"
         )
     fates = dict.fromkeys(drop, "left out: dropped as asked")
+    if label_column == id_column:
+        raise FedpubError(
+            f"column {id_column!r} cannot be both --id and --label; name the column to learn with --label"
+        )
     fates |= {id_column: "node id", label_column: "label"}
     verbatim = [id_column]
     if client_column is not None:
