@@ -85,7 +85,7 @@ def test_louvain_cuts_a_community_that_is_larger_than_a_fair_share():
 
 
 @settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
-@given(graph=graphs(), clients=st.sampled_from([1, 2, 5]), seed=st.integers(0, 5))
+@given(graph=graphs(), clients=st.sampled_from([1, 2, 5, 6]), seed=st.integers(0, 5))
 @pytest.mark.parametrize("scenario", ["disjoint", "imbalanced", "louvain", "leiden", "random", "dirichlet"])
 def test_disjoint_scenarios_cover_every_node_once(scenario, graph, clients, seed):
     made = partition(graph, scenario, clients, seed)
@@ -188,3 +188,10 @@ def test_the_cache_tells_close_alphas_apart():
     graph = cliques(5, 20)
     names = {cached_partition(graph, "dirichlet", 5, 0, alpha).file_name for alpha in (0.1234567, 0.12345678)}
     assert len(names) == 2
+
+
+@pytest.mark.parametrize("scenario", ["louvain", "leiden"])
+def test_more_clients_than_communities_still_all_have_nodes(scenario):
+    made = partition(cliques(4, 6), scenario, 20)
+    assert all(len(own) for own in made.nodes)
+    assert torch.cat(made.nodes).sort().values.tolist() == list(range(24))

@@ -268,6 +268,9 @@ def _merge_communities(community: np.ndarray, clients: int, seed: int) -> Nodes:
     pieces = []
     for nodes in _by_part(community):
         pieces += list(torch.split(nodes, fair))
+    while len(pieces) < clients:  # fewer communities than clients, all within a fair share: halve the largest
+        largest = pieces.pop(max(range(len(pieces)), key=lambda index: len(pieces[index])))
+        pieces += list(torch.split(largest, -(-len(largest) // 2)))
     pieces.sort(key=lambda piece: (-len(piece), int(piece[0])))
     stream = numpy_stream(seed, "merge")
     held: list[list[Tensor]] = [[] for _ in range(clients)]
@@ -281,7 +284,7 @@ def _merge_communities(community: np.ndarray, clients: int, seed: int) -> Nodes:
         client = int(stream.choice(fits))
         held[client].append(piece)
         room[client] -= len(piece)
-    return tuple(torch.cat(own).sort().values if own else torch.empty(0, dtype=torch.int64) for own in held)
+    return tuple(torch.cat(own).sort().values for own in held)
 
 
 def _by_part(part: np.ndarray, parts: int | None = None) -> Nodes:
