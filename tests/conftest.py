@@ -6,7 +6,13 @@ import os
 import socket
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# What CI tries is the same every time; at home every run tries something new.
+hypothesis.settings.register_profile("ci", derandomize=True)
+if os.environ.get("CI"):
+    hypothesis.settings.load_profile("ci")
 
 # Two test processes share two cores: one thread each, set before torch starts its pool.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
