@@ -17,7 +17,7 @@ if os.environ.get("CI"):
 # Two test processes share two cores: one thread each, set before torch starts its pool.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from fedpub.data.synthetic import Communities, communities_graph
+from fedpub.data.synthetic import Communities, communities_graph  # noqa: E402
 
 BESIDE = Path(__file__).resolve().parents[2] / "shared" / "datasets"
 DATA = Path(os.environ.get("FEDPUB_DATA") or BESIDE)
