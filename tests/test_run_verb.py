@@ -162,16 +162,21 @@ def start(words: list[str]) -> subprocess.Popen[bytes]:
     )
 
 
-def kill_when(process: subprocess.Popen[bytes], ready: Callable[[], bool]) -> None:
-    """SIGKILL as soon as the run has come so far; never later than the deadline."""
+def wait_until(process: subprocess.Popen[bytes], ready: Callable[[], bool]) -> None:
+    """Until the run has come so far; never longer than the deadline."""
     deadline = time.monotonic() + DEADLINE_S
+    while not ready():
+        if process.poll() is not None:
+            raise AssertionError(f"it ended by itself: {process.communicate()[1].decode()}")
+        if time.monotonic() > deadline:
+            raise AssertionError("it did not come so far in time")
+        time.sleep(0.001)
+
+
+def kill_when(process: subprocess.Popen[bytes], ready: Callable[[], bool]) -> None:
+    """SIGKILL as soon as the run has come so far."""
     try:
-        while not ready():
-            if process.poll() is not None:
-                raise AssertionError(f"it ended by itself: {process.communicate()[1].decode()}")
-            if time.monotonic() > deadline:
-                raise AssertionError("it did not come so far in time")
-            time.sleep(0.001)
+        wait_until(process, ready)
     finally:
         process.kill()
         process.communicate()
@@ -520,3 +525,23 @@ def test_a_client_without_training_nodes_is_named(tmp_path, capsys):
     replace(graph, y=y).save(tmp_path / "some.graph")
     assert main(["run", "--quiet", "--dataset", str(tmp_path / "some.graph"), "--rounds", "2"]) == 0
     assert "client 1 has no training node" in capsys.readouterr().out
+
+
+def test_ctrl_c_saves_the_round_that_is_under_way(tmp_path):
+    out, whole = tmp_path / "out", tmp_path / "whole"
+    words = ["run", "--quiet", "--method", "fedpub", "--dataset", "communities", "--hidden", "8", "--rounds", str(LONG)]
+    process = start([*words, "--checkpoint-seconds", "1000", "--out", str(out)])
+    try:
+        wait_until(process, lambda: lines(out / "rounds.csv") > 6)
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=DEADLINE_S)[1].decode()
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert "--resume" in said
+    assert "Traceback" not in said
+    saved = int(read_tensors(out / "checkpoint" / "state.safetensors")[1]["round"])
+    assert saved == read_rows(out)[-1].round < LONG
+    assert main(["run", "--quiet", "--resume", str(out)]) == 0
+    assert main([*words, "--out", str(whole)]) == 0
+    assert kept(out) == kept(whole)

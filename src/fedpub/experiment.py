@@ -7,7 +7,6 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
@@ -23,6 +22,7 @@ from fedpub.data.split import Split, split, without_training
 from fedpub.data.synthetic import SYNTHETIC
 from fedpub.engine.simulate import Federation, first_weights, simulate
 from fedpub.errors import FedpubError, unknown
+from fedpub.interrupt import interruptible
 from fedpub.models import MODELS
 from fedpub.results import Record, Row, RunDirectory, read_rows
 from fedpub.tasks import TASKS
@@ -282,8 +282,10 @@ def run(
     elif out is not None:  # nothing is written before data and method are known to be good
         experiment.algorithm().init_server(first_weights(ready.federation, experiment.context()), 1)
         store = RunDirectory.create(out, experiment.to_json(), ready.graph.digest())
-    with store.locked() if store else nullcontext():
-        return _run(experiment, ready, store, checkpoint_seconds, on_round, idle)
+    if store is None:
+        return _run(experiment, ready, None, checkpoint_seconds, on_round, idle)
+    with store.locked(), interruptible() as stop:
+        return _run(experiment, ready, store, checkpoint_seconds, on_round, idle, stop)
 
 
 def _run(
@@ -293,6 +295,7 @@ def _run(
     checkpoint_seconds: float,
     on_round: Callable[[Row, int], None] | None,
     idle: tuple[int, ...],
+    stop: Callable[[], bool] = lambda: False,
 ) -> Result:
     assert experiment.rounds is not None
     record = store.record if store else Record()
@@ -317,9 +320,12 @@ def _run(
             best_val = row.mean("val")
             weights = algorithm.personal(measured.snapshot.clients)
             best = tree_map(lambda leaf: leaf.detach().cpu().clone(), weights)
-        if store and (now - last_saved >= checkpoint_seconds or row.round == experiment.rounds):
+        due = now - last_saved >= checkpoint_seconds or row.round == experiment.rounds
+        if store and (due or stop()):
             store.checkpoint(measured.snapshot, best)
             last_saved = time.monotonic()
+            if stop():
+                raise KeyboardInterrupt
     everyone = ready.federation.chunks(list(range(ready.federation.num_clients)))
     sizes = torch.cat([ctx.task.sizes(data) for data in everyone]).tolist()
     summary = record.summary(ctx.task.metric, sizes)

@@ -54,7 +54,7 @@ def run_verb(arguments: list[str]) -> Callable[..., None]:
             config: Take the experiment from the config.json of another run instead of from flags.
             data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
             chunk: Clients that are computed at a time: less memory, the same result.
-            checkpoint_seconds: Time between two checkpoints.
+            checkpoint_seconds: Time between two checkpoints; Ctrl-C saves one, too.
             quiet: No progress bar.
         """
         wanted = replace(Experiment(**vars(experiment)), method=method, options=asdict(options))
