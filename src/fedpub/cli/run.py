@@ -26,14 +26,13 @@ class OneRun(Experiment):
 
 def run_verb(arguments: list[str]) -> Callable[..., None]:
     """The verb for the method that the arguments name: its hyper-parameters are flags beside the experiment's."""
-    method = named_method(arguments)
-    kind: Any = METHODS[method]
-    options_type = Annotated[kind, tyro.conf.OmitArgPrefixes]
+    chosen = named_method(arguments)
+    kind: Any = METHODS[chosen]
 
-    # Annotations are evaluated here, not by name later: the options' type is known only now.
+    # The annotations follow below: the method's type is known only now.
     def run_(  # type: ignore[no-untyped-def]
-        experiment=OneRun(method=method),  # noqa: B008
-        options=kind(),  # noqa: B008
+        experiment=OneRun(method=chosen),  # noqa: B008
+        method=kind(),  # noqa: B008
         out=None,
         resume=None,
         config=None,
@@ -57,7 +56,7 @@ def run_verb(arguments: list[str]) -> Callable[..., None]:
             checkpoint_seconds: Time between two checkpoints; Ctrl-C saves one, too.
             quiet: No progress bar.
         """
-        wanted = replace(Experiment(**vars(experiment)), method=method, options=asdict(options))
+        wanted = replace(Experiment(**vars(experiment)), method=chosen, options=asdict(method))
         if resume is not None and (out is not None or config is not None):
             raise FedpubError(
                 f"--resume {resume} has its own directory and configuration; leave --out and --config out"
@@ -66,7 +65,7 @@ def run_verb(arguments: list[str]) -> Callable[..., None]:
             config = resume / "config.json"
         if config is not None:
             held = Experiment.from_json(RunDirectory.config(resume) if resume else _read(config), config)
-            _check_agreement(held, wanted, Experiment(method=method, options=asdict(kind())), arguments, config)
+            _check_agreement(held, wanted, Experiment(method=chosen, options=asdict(kind())), arguments, config)
             wanted = held
         with progress(quiet) as on_round:
             found = run(
@@ -80,15 +79,10 @@ def run_verb(arguments: list[str]) -> Callable[..., None]:
             )
         show_result(found)
 
-    path = Path | None
-    run_.__annotations__ = {
-        "experiment": Annotated[OneRun, tyro.conf.OmitArgPrefixes],
-        "options": options_type,
-        "out": path,
-        "resume": path,
-    }
-    run_.__annotations__ |= {"config": path, "data_root": path, "chunk": int | None, "checkpoint_seconds": float}
-    run_.__annotations__ |= {"quiet": bool, "return": None}
+    flat, path = tyro.conf.OmitArgPrefixes, Path | None
+    run_.__annotations__ = {"experiment": Annotated[OneRun, flat], "method": Annotated[kind, flat], "return": None}
+    run_.__annotations__ |= {"out": path, "resume": path, "config": path, "data_root": path, "chunk": int | None}
+    run_.__annotations__ |= {"checkpoint_seconds": float, "quiet": bool}
     return run_
 
 
