@@ -16,9 +16,8 @@ from fedpub.optim import adam_init, adam_step
 from fedpub.tasks.base import Task
 from fedpub.tree import Message, State, Tree, mix, stacked, tensor, tree, tree_map
 
-Notes = dict[
-    str, Tensor
-]  # what a server step wants to tell: [K] values or [K, K] relations of the clients that took part
+# What a server step wants to tell: [K] values or [K, K] relations of the clients that took part.
+Notes = dict[str, Tensor]
 
 
 @dataclass(frozen=True)

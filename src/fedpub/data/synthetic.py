@@ -79,7 +79,8 @@ def _numbered(community_S: np.ndarray) -> list[tuple[int, int]]:
 
 
 SYNTHETIC: dict[str, Communities] = {
-    # The built-in default: four communities of five clients, few labels each.
+    # The built-in default: four communities of five clients, few labels each. Chosen, among several that were tried, so
+    # that the methods differ and an averaged model fails: a demonstration, no evidence for one method.
     "communities": Communities(
         subgraphs=(5, 5, 5, 5),
         nodes=100,
