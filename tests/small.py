@@ -8,9 +8,10 @@ from __future__ import annotations
 import torch
 
 from fedpub.algorithms import Context
-from fedpub.data.clients import Clients, Propagation, Subgraph, stack, subgraph_of
+from fedpub.data.clients import Clients, stack
 from fedpub.data.graph import Graph
 from fedpub.data.split import Split
+from fedpub.data.subgraph import Propagation, Subgraph, subgraph_of
 from fedpub.models import GCN, Model
 from fedpub.tasks import NodeClassification
 from fedpub.tree import Tree

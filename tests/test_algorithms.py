@@ -16,7 +16,20 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from torch import Tensor
 
-from fedpub.algorithms import GCFL, METHODS, Algorithm, Context, FedAvg, FedPer, FedProx, FedPub, Local, base
+from fedpub.algorithms import (
+    GCFL,
+    METHODS,
+    Algorithm,
+    Context,
+    FedAvg,
+    FedGNN,
+    FedPer,
+    FedProx,
+    FedPub,
+    FedSage,
+    Local,
+    base,
+)
 from fedpub.algorithms.base import train, weighted_mean
 from fedpub.algorithms.fedpub import MASK, average_active, is_matrix, masked
 from fedpub.algorithms.gcfl import minimum_cut
@@ -25,6 +38,8 @@ from fedpub.engine.size import message_bytes
 from fedpub.models import GCN, Dropout, GraphSAGE, Model
 from fedpub.optim import adam_step
 from fedpub.similarity import P_OUT, feature_proxy, random_proxy
+from fedpub.tasks import Step
+from fedpub.tasks import base as tasks_base
 from fedpub.tree import Message, State, Tree, pack, select, state_map, tree_map, unpack, update
 from small import SEEN_X, assert_trees_equal, context, random_tree, small_clients, subgraphs
 
@@ -88,18 +103,18 @@ def local_steps(
 
 
 @dataclass
-class Step:
+class Taken:
     parameters: Tree  # before the step
     gradients: Tree
 
 
 @pytest.fixture
-def steps(monkeypatch: pytest.MonkeyPatch) -> list[Step]:
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[Taken]:
     """Every step of Adam that is taken."""
-    taken: list[Step] = []
+    taken: list[Taken] = []
 
     def record(parameters: Tree, gradients: Tree, *rest) -> State:
-        taken.append(Step(tree_map(torch.clone, parameters), tree_map(torch.clone, gradients)))
+        taken.append(Taken(tree_map(torch.clone, parameters), tree_map(torch.clone, gradients)))
         return adam_step(parameters, gradients, *rest)
 
     monkeypatch.setattr(base, "adam_step", record)
@@ -116,14 +131,14 @@ def test_a_clients_loss_moves_all_its_weights_and_masks_and_nobody_elses(model: 
     masks = {MASK + name: leaf + 3 for name, leaf in random_tree(model, 3, seed=1).items() if is_matrix(leaf)}
     leaves = {name: leaf.requires_grad_() for name, leaf in (weights | masks).items()}
     data = small_clients(kind=model.propagation)
-    loss_K = context(model).task.loss(model, masked(leaves), data, None)
+    loss_K = context(model).task.loss(model, masked(leaves), data, Step())
     gradients = torch.autograd.grad(loss_K[client], list(leaves.values()))
     for name, gradient in zip(leaves, gradients, strict=True):
         moved = [bool((part != 0).any()) for part in gradient]
         assert moved == [other == client for other in range(3)], name
 
 
-def test_gradients_of_weights_and_masks_follow_the_chain_rule(steps: list[Step]) -> None:
+def test_gradients_of_weights_and_masks_follow_the_chain_rule(steps: list[Taken]) -> None:
     """With w = θ ⊙ μ: ∂L/∂θ = ∂L/∂w ⊙ μ and ∂L/∂μ = ∂L/∂w ⊙ θ."""
     model, method = GCN(4), FedPub(tau=3.0, lambda1=0.0)
     server, own = begin(method, model)
@@ -198,13 +213,13 @@ def test_the_reported_loss_is_that_of_the_last_epoch_without_penalties() -> None
     server, own = begin(FedProx(), ctx.model)
     *_, loss_K = FedProx(mu=100.0).client(ctx, copy(own), FedProx().send(server, data.ids_K), data)
     own, *_ = FedProx(mu=100.0).client(replace(ctx, epochs=2), own, FedProx().send(server, data.ids_K), data)
-    torch.testing.assert_close(loss_K, ctx.task.loss(ctx.model, own["weights"], data, None))
+    torch.testing.assert_close(loss_K, ctx.task.loss(ctx.model, own["weights"], data, Step()))
 
 
-def test_training_lowers_every_clients_loss(steps: list[Step]) -> None:
+def test_training_lowers_every_clients_loss(steps: list[Taken]) -> None:
     ctx, data = context(lr=0.01, epochs=30), small_clients()
     _, own = begin(FedAvg(), ctx.model)
-    before_K = ctx.task.loss(ctx.model, own["weights"], data, None)
+    before_K = ctx.task.loss(ctx.model, own["weights"], data, Step())
     optimiser, after_K = train(ctx, data, own["weights"], base.optimiser_of(own))
     assert bool((after_K < before_K).all())
     assert len(steps) == 30
@@ -213,7 +228,7 @@ def test_training_lowers_every_clients_loss(steps: list[Step]) -> None:
 
 def test_dropout_is_drawn_anew_in_every_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = []
-    monkeypatch.setattr(base, "Dropout", lambda *name: drawn.append(name) or Dropout(*name))
+    monkeypatch.setattr(tasks_base, "Dropout", lambda *name: drawn.append(name) or Dropout(*name))
     local_steps(FedAvg(), context(dropout=0.5, seed=7, round=4, epochs=3))
     assert drawn == [(0.5, 7, 4, 0), (0.5, 7, 4, 1), (0.5, 7, 4, 2)]
 
@@ -232,7 +247,7 @@ def test_weights_of_other_names_may_have_other_rates() -> None:
 # FedProx
 
 
-def test_the_proximal_gradient_is_mu_times_the_distance(steps: list[Step]) -> None:
+def test_the_proximal_gradient_is_mu_times_the_distance(steps: list[Taken]) -> None:
     """The first step begins at the received weights and feels nothing; the second feels how far it went."""
     received = begin(FedAvg(), GCN(4))[0]["weights"]
     local_steps(FedProx(mu=0.0), context(epochs=2))
@@ -255,7 +270,7 @@ def test_fedprox_without_mu_is_fedavg() -> None:
 # FED-PUB's client
 
 
-def test_lambda2_pulls_the_weights_and_not_the_masks(steps: list[Step]) -> None:
+def test_lambda2_pulls_the_weights_and_not_the_masks(steps: list[Taken]) -> None:
     received = begin(FedPub(), GCN(4))[0]["weights"]
     local_steps(FedPub(tau=3.0, lambda1=0.0, lambda2=0.0), context(epochs=2))
     local_steps(FedPub(tau=3.0, lambda1=0.0, lambda2=0.5), context(epochs=2))
@@ -272,7 +287,7 @@ def test_lambda2_pulls_the_weights_and_not_the_masks(steps: list[Step]) -> None:
             assert bool((pull != 0).any())
 
 
-def test_lambda1_shrinks_the_masks_and_not_the_weights(steps: list[Step]) -> None:
+def test_lambda1_shrinks_the_masks_and_not_the_weights(steps: list[Taken]) -> None:
     """One step: masks that were near one lose η λ1 = 0.1 · 0.5. The gradients do not know of it."""
     free, _ = local_steps(FedPub(tau=3.0, lambda1=0.0), context())
     shrunk, _ = local_steps(FedPub(tau=3.0, lambda1=0.5), context())
@@ -722,7 +737,8 @@ UPLOADS: dict[Algorithm, set[str]] = {
 
 
 def test_every_method_is_in_the_list() -> None:
-    assert {type(method) for method in UPLOADS} == set(METHODS.values())
+    with_setup = {FedGNN, FedSage}  # theirs are in test_setup.py
+    assert {type(method) for method in UPLOADS} | with_setup == set(METHODS.values())
 
 
 @pytest.mark.parametrize(("method", "names"), UPLOADS.items(), ids=map(short, UPLOADS))

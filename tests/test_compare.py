@@ -73,7 +73,7 @@ def test_scores_by_hand():
     assert fedpub.megabytes_up == pytest.approx(3.0)
     assert fedpub.sparsity == pytest.approx(50)
     assert local.worst_client == pytest.approx(60)  # 0.5, 0.5, 0.8; one has none
-    assert (fedpub.weighted, fedpub.f1, fedpub.seconds) == pytest.approx((25, 12.5, 2.0))
+    assert (fedpub.weighted, fedpub.second, fedpub.seconds) == pytest.approx((25, 12.5, 2.0))
 
 
 def test_cells_of_unequal_numbers_of_seeds_count_alike_in_the_average():

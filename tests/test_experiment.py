@@ -90,7 +90,8 @@ def test_what_a_configuration_leaves_out_has_its_default():
 
 def data_of(experiment: Experiment) -> tuple[list[list[int]], list[list[bool]]]:
     found = prepare(experiment.resolved())
-    return [own.tolist() for own in found.partition.nodes], [part.tolist() for part in found.split]
+    sets = [part.tolist() for own in found.federation.subgraphs for part in (own.train, own.val, own.test)]
+    return [own.tolist() for own in found.partition.nodes], sets
 
 
 def test_data_seed_keeps_split_and_partition_while_seed_changes(graph_file):

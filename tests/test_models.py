@@ -10,11 +10,13 @@ from torch import Tensor
 from torch_geometric.nn import GCNConv, SAGEConv
 
 from fedpub.data import clients as clients_file
-from fedpub.data.clients import Clients, normalised_adjacency, stack, subgraph_of
+from fedpub.data.clients import Clients, stack
 from fedpub.data.graph import csr
 from fedpub.data.split import Split
+from fedpub.data.subgraph import normalised_adjacency, subgraph_of
 from fedpub.models import GCN, MODELS, Dropout, GraphSAGE, Model
 from fedpub.similarity import P_OUT, feature_proxy, proxy_structure, random_proxy
+from fedpub.tasks import Step
 from fedpub.tree import Tree
 from small import NODES, SEEN_X, assert_trees_equal, context, random_tree, small_clients, small_graph
 
@@ -109,12 +111,12 @@ def test_normalised_adjacency_by_hand() -> None:
     """The path 0 - 1 - 2: with its loops the degrees are 2, 3 and 2."""
     path = small_graph().subgraph(torch.tensor(NODES[0]))
     s = 6**-0.5
-    symmetric = torch.from_numpy(normalised_adjacency(path, "symmetric").toarray())
+    symmetric = torch.from_numpy(normalised_adjacency(path.edges, 3, "symmetric").toarray())
     close(symmetric, torch.tensor([[1 / 2, s, 0], [s, 1 / 3, s], [0, s, 1 / 2]], dtype=torch.float64))
-    assert normalised_adjacency(path, "mean").toarray().tolist() == [[0, 1, 0], [0.5, 0, 0.5], [0, 1, 0]]
+    assert normalised_adjacency(path.edges, 3, "mean").toarray().tolist() == [[0, 1, 0], [0.5, 0, 0.5], [0, 1, 0]]
     lonely = small_graph().subgraph(torch.tensor([9]))
-    assert normalised_adjacency(lonely, "symmetric").toarray().tolist() == [[1]]
-    assert normalised_adjacency(lonely, "mean").toarray().tolist() == [[0]], "nothing comes from no neighbours"
+    assert normalised_adjacency(lonely.edges, 1, "symmetric").toarray().tolist() == [[1]]
+    assert normalised_adjacency(lonely.edges, 1, "mean").toarray().tolist() == [[0]], "nothing comes from no neighbours"
 
 
 @MODEL
@@ -177,7 +179,7 @@ def test_what_is_not_seen_has_no_gradient(model: Model, layout: str) -> None:
     """And what is seen has one."""
     data = small_clients(kind=model.propagation, train=tuple(range(10)))
     w = {name: leaf.requires_grad_() for name, leaf in random_tree(model, 3).items()}
-    loss_K = context(model).task.loss(model, w, data, None)
+    loss_K = context(model).task.loss(model, w, data, Step())
     for name, seen_KF in model.seen(data).items():
         (gradient,) = torch.autograd.grad(loss_K.sum(), w[name], retain_graph=True)
         assert torch.equal((gradient != 0).any(2), seen_KF)
@@ -208,7 +210,7 @@ def test_loss_is_the_mean_over_a_clients_training_nodes(model: Model) -> None:
     train = (0, 1, 3)
     data = small_clients(kind=model.propagation, train=train)
     w = {name: leaf.requires_grad_() for name, leaf in random_tree(model, 3).items()}
-    loss_K = context(model).task.loss(model, w, data, None)
+    loss_K = context(model).task.loss(model, w, data, Step())
     y = small_graph().y
     for client, own in enumerate(NODES[:2]):
         rows = [row for row, node in enumerate(own) if node in train]

@@ -72,6 +72,9 @@ def test_the_summary_by_hand():
         "bytes_up": 22,
         "bytes_down": 60,
         "seconds": 2.0,
+        "setup_bytes_up": 0,
+        "setup_bytes_down": 0,
+        "setup_seconds": 0.0,
     }
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedpub import rng
 from fedpub.blocks import Segments
 from fedpub.models import Dropout
-from fedpub.rng import derive, dropout_keys, dropout_mask, numpy_stream, torch_stream
+from fedpub.rng import derive, dropout_mask, numpy_stream, stream_keys, torch_stream
 
 ROWS, WIDTH = 512, 128
 SIGMAS = 4.5  # everything here is seeded: a deviation beyond this is a fault, not bad luck
@@ -62,7 +62,7 @@ def test_a_stream_begins_again_by_its_name() -> None:
 def test_keys_are_the_published_splitmix64(monkeypatch: pytest.MonkeyPatch) -> None:
     """The reference generator with seed 1234567, whose n-th state is seed + n times the golden ratio."""
     monkeypatch.setattr(rng, "derive", lambda *_: 1234567)
-    unsigned = [key % 2**64 for key in dropout_keys(0, torch.arange(1, 6)).tolist()]
+    unsigned = [key % 2**64 for key in stream_keys(0, torch.arange(1, 6)).tolist()]
     assert unsigned == [
         6457827717110365317,
         3203168211198807973,
@@ -75,7 +75,7 @@ def test_keys_are_the_published_splitmix64(monkeypatch: pytest.MonkeyPatch) -> N
 def test_keys_differ_by_seed_client_round_epoch_and_layer() -> None:
     clients = torch.arange(50)
     names = list(product(range(3), range(1, 11), range(3), (1, 2)))
-    keys = torch.cat([dropout_keys(seed, clients, "dropout", *name) for seed, *name in names])
+    keys = torch.cat([stream_keys(seed, clients, "dropout", *name) for seed, *name in names])
     assert len(keys.unique()) == 50 * len(names)
 
 
@@ -118,7 +118,7 @@ def test_any_width(width: int) -> None:
 
 
 def test_dtype() -> None:
-    key, own = dropout_keys(0, torch.tensor([3])), segments(6)
+    key, own = stream_keys(0, torch.tensor([3])), segments(6)
     single, double = (
         dropout_mask(key, own.owner_N, own.row_N, 5, 0.5, dtype) for dtype in (torch.float32, torch.float64)
     )

@@ -524,7 +524,7 @@ def test_a_client_without_training_nodes_is_named(tmp_path, capsys):
     y[10:] = -1  # the second client has no label at all
     replace(graph, y=y).save(tmp_path / "some.graph")
     assert main(["run", "--quiet", "--dataset", str(tmp_path / "some.graph"), "--rounds", "2"]) == 0
-    assert "client 1 has no training node" in capsys.readouterr().out
+    assert "client 1 has nothing to train on" in capsys.readouterr().out
 
 
 def test_ctrl_c_saves_the_round_that_is_under_way(tmp_path):

@@ -13,10 +13,12 @@ import torch
 from torch import Tensor
 
 from fedpub.algorithms import GCFL, METHODS, Algorithm, Context, FedAvg, FedPub, Local, Oracle
-from fedpub.data.clients import Report, Subgraph, stack, subgraph_of
+from fedpub.data.clients import Report, stack
 from fedpub.data.graph import Graph
 from fedpub.data.split import Split, split
+from fedpub.data.subgraph import Subgraph, subgraph_of
 from fedpub.data.synthetic import Communities, communities_graph
+from fedpub.engine.setup import set_up
 from fedpub.engine.simulate import Federation, Round, Snapshot, first_weights, participants, simulate
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment, prepare
@@ -147,7 +149,12 @@ VARIANTS: dict[str, Algorithm] = {name: method(name) for name in METHODS} | {
 def federation_for(algorithm: Algorithm, chunk: int | None, model: str = "gcn") -> Federation:
     if isinstance(algorithm, Oracle):
         return oracle_federation(nodes_of_clients(), split(graph(), 0), chunk=chunk)
-    return federation(subgraphs=subgraphs(model), chunk=chunk)
+    return after_setup(algorithm, context(model), federation(subgraphs=subgraphs(model), chunk=chunk))
+
+
+def after_setup(algorithm: Algorithm, ctx: Context, own: Federation) -> Federation:
+    made = set_up(algorithm, ctx, own)
+    return made.extend(own) if made else own
 
 
 @pytest.mark.parametrize("chunk", [1, 3])
@@ -267,7 +274,7 @@ def test_who_does_not_take_part_or_fails_keeps_its_state(name):
 
 @pytest.mark.parametrize("name", [name for name in VARIANTS if name != "oracle"])
 def test_where_everybody_fails_nothing_changes(name):
-    algorithm, ctx, own = VARIANTS[name], context(), federation()
+    algorithm, ctx, own = VARIANTS[name], context(), federation_for(VARIANTS[name], None)
     w0 = first_weights(own, ctx)
     everyone = list(range(CLIENTS))
     found = rounds_of(algorithm, ctx, own, 2, failures=1.0)
@@ -362,7 +369,7 @@ def test_what_is_not_declared_is_not_sent(algorithm, name):
 def with_huge_features(client: int) -> list[Subgraph]:
     """One client's features are infinite in single precision."""
     wild = subgraphs()
-    wild[client] = replace(wild[client], x=wild[client].x * 1e300, propagated=wild[client].propagated * 1e300)
+    wild[client] = replace(wild[client], x=wild[client].x * 1e300)
     return wild
 
 
@@ -403,7 +410,7 @@ def test_the_oracle_is_reported_on_each_overlapping_client_s_own_nodes(tmp_path)
     graph().save(tmp_path / "tiny.graph")
     one = Experiment(str(tmp_path / "tiny.graph"), "overlapping", 10, "oracle", hidden=8, seed=1, dtype="float64")
     ready = prepare(replace(one, lr=0.05).resolved())
-    nodes, chosen = ready.partition.nodes, ready.split
+    nodes, chosen = ready.partition.nodes, split(ready.graph, 1)
     assert torch.bincount(torch.cat(nodes)).max() > 1  # they do overlap
     found = rounds_of(Oracle(), context(lr=0.05), ready.federation, 3)[-1]
     right = predicted_by_hand(found.snapshot.clients["weights"]) == ready.graph.y.numpy()
@@ -431,6 +438,7 @@ def lacking(no_test: int, no_train: int) -> Split:
 @pytest.mark.parametrize("name", [name for name in VARIANTS if name != "oracle"])
 def test_clients_without_test_or_training_nodes(name, chunk):
     own = federation(subgraphs=subgraphs(chosen=lacking(no_test=1, no_train=4)), chunk=chunk)
+    own = after_setup(VARIANTS[name], context(), own)
     found = rounds_of(VARIANTS[name], context(), own, 2)
     for measured in found:
         assert torch.isnan(measured.metrics["test"]).nonzero().flatten().tolist() == [1]

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedpub.data.clients import Subgraph
+from fedpub.data.subgraph import Subgraph
 from fedpub.engine.simulate import Federation, simulate
 from fedpub.errors import FedpubError, unknown
 from fedpub.experiment import Experiment, prepare

@@ -57,7 +57,7 @@ class Segments:
         """[K, largest, F] with zeros after each client's rows."""
         padded = x_NF.new_zeros(len(self.sizes) * max(self.sizes), x_NF.shape[1])
         padded[self.slot_N] = x_NF
-        return padded.view(len(self.sizes), max(self.sizes), -1)
+        return padded.view(len(self.sizes), max(self.sizes), x_NF.shape[1])
 
     def unpad(self, x_KMF: Tensor) -> Tensor:
         return x_KMF.flatten(0, 1)[self.slot_N]
@@ -86,7 +86,7 @@ def segment_matmul(x_NF: Tensor, w_KFH: Tensor, segments: Segments) -> Tensor:
     """Every client's rows times its weights: [N, H]."""
     k = len(segments.sizes)
     if segments.uniform:
-        return torch.bmm(x_NF.view(k, segments.sizes[0], -1), w_KFH).flatten(0, 1)
+        return torch.bmm(x_NF.view(k, segments.sizes[0], x_NF.shape[1]), w_KFH).flatten(0, 1)
     product: Tensor = _SegmentMatmul.apply(x_NF, w_KFH, segments)  # type: ignore[no-untyped-call]
     return product
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -12,9 +12,9 @@ import numpy as np
 from scipy import stats
 
 from fedpub.algorithms import METHODS
+from fedpub.engine.setup import OnStep
 from fedpub.errors import FedpubError, unknown
-from fedpub.experiment import Experiment, Prepared, prepare, run
-from fedpub.results import Row
+from fedpub.experiment import Experiment, OnRound, Prepared, prepare, run
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Score:
     p_value: float | None  # paired t-test against the first method, over seeds and cells; None for itself
     worst_client: float
     weighted: float
-    f1: float
+    second: float  # the task's other metric: macro-F1 or average precision
     sparsity: float
     megabytes_up: float  # per run
     better_than_local: float | None  # share of clients
@@ -86,12 +86,13 @@ def compare(
     planned: Sequence[tuple[Cell, str, Experiment]],
     out: Path | None = None,
     root: Path | None = None,
-    on_round: Callable[[Row, int], None] | None = None,
+    on_round: OnRound | None = None,
+    on_step: OnStep | None = None,
 ) -> Iterator[Run]:
     """Run what is planned. With `out` every run has its directory there: what is complete is not run again."""
     data: tuple[object, Prepared] | None = None
     for cell, method, experiment in planned:
-        key = (cell, experiment.data_seed, experiment.model, experiment.ratios, method == "oracle")
+        key = (cell, experiment.data_seed, experiment.model, experiment.ratios, experiment.task, method == "oracle")
         if data is None or data[0] != key:
             data = (key, prepare(experiment, root))
         path = None
@@ -99,7 +100,7 @@ def compare(
             count = f"-{cell.clients}" if cell.clients else ""
             path = out / f"{Path(cell.dataset).stem}-{cell.scenario}{count}" / f"{method}-seed{experiment.seed}"
         resume = path is not None and (path / "config.json").is_file()
-        found = run(experiment, path, resume=resume, root=root, on_round=on_round, prepared=data[1])
+        found = run(experiment, path, resume=resume, root=root, on_round=on_round, on_step=on_step, prepared=data[1])
         yield Run(cell, method, experiment.seed, found.summary)
 
 
@@ -116,6 +117,7 @@ def scores(runs: Sequence[Run]) -> list[Score]:
         found = [table[(*pair, method)][name] for pair in pairs]
         return factor * float(np.mean([value for value in found if value is not None] or [np.nan]))
 
+    second = next((name for name in runs[0].summary if name.startswith("test_")), "test")
     lines = []
     for method in methods:
         own = [table[(*pair, method)] for pair in pairs]
@@ -133,7 +135,7 @@ def scores(runs: Sequence[Run]) -> list[Score]:
                 p_value=None if method == methods[0] else paired_p(values(method), values(methods[0])),
                 worst_client=mean(method, "worst_client_test", 100),
                 weighted=mean(method, "weighted_test", 100),
-                f1=mean(method, "test_f1", 100),
+                second=mean(method, second, 100),
                 sparsity=mean(method, "sparsity", 100),
                 megabytes_up=mean(method, "bytes_up", 1e-6),
                 better_than_local=None if None in local or method == "local" else share_better(own, local),

@@ -13,20 +13,23 @@ from typing import Any, Literal, get_type_hints
 
 import torch
 
-from fedpub.algorithms import METHODS, Algorithm, Context, FedPub, Oracle
+from fedpub.algorithms import METHODS, Algorithm, Context, FedGNN, FedPub, Oracle
 from fedpub.data import datasets
-from fedpub.data.clients import Report, subgraph_of
 from fedpub.data.graph import Graph
+from fedpub.data.links import LINK_RATIOS
 from fedpub.data.partition import Partition, cached_partition, default_scenario
-from fedpub.data.split import Split, split, without_training
 from fedpub.data.synthetic import SYNTHETIC
+from fedpub.engine.setup import OnStep, SetUp, set_up
 from fedpub.engine.simulate import Federation, first_weights, simulate
 from fedpub.errors import FedpubError, unknown
 from fedpub.interrupt import interruptible
 from fedpub.models import MODELS
-from fedpub.results import Record, Row, RunDirectory, read_rows
-from fedpub.tasks import TASKS
+from fedpub.results import NO_SETUP, Record, Row, RunDirectory, read_rows
+from fedpub.tasks import TASKS, LinkPrediction, NodeClassification, Task
+from fedpub.tasks.link_prediction import Decoder
 from fedpub.tree import tree_map
+
+OnRound = Callable[[Row, int], None]
 
 # Rounds and local epochs of the paper's appendix; what it does not name has the small datasets' numbers.
 ROUNDS_AND_EPOCHS = {
@@ -51,11 +54,13 @@ class Experiment:
     clients: int | None = None
     """Number of clients; none for natural clients."""
     method: str = "fedpub"
-    """local, fedavg, fedprox, fedper, gcfl, oracle or fedpub."""
+    """local, fedavg, fedprox, fedper, fedgnn, fedsage, gcfl, oracle or fedpub."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Hyper-parameters of the method."""
     task: str = "node-classification"
-    """node-classification."""
+    """node-classification or link-prediction."""
+    decoder: Decoder = "dot"
+    """How link prediction scores two nodes: the product of their embeddings, or a small network on it (mlp)."""
     model: str = "gcn"
     """gcn or sage."""
     hidden: int = 128
@@ -79,7 +84,7 @@ class Experiment:
     data_seed: int | None = None
     """Of split and partition, where these are to stay while `seed` changes."""
     ratios: tuple[float, float, float] | None = None
-    """Shares of the nodes for training, validation and test."""
+    """Shares for training, validation and test: of the nodes, or for link prediction of every client's edges."""
     alpha: float = 0.5
     """Label skew of the dirichlet scenario: small is strong."""
     device: str = "cpu"
@@ -104,11 +109,15 @@ class Experiment:
             epochs=epochs if self.epochs is None else self.epochs,
             weight_decay=self._weight_decay(),
             data_seed=self.seed if self.data_seed is None else self.data_seed,
-            ratios=self.ratios or datasets.split_ratios(self.dataset),
+            ratios=self.ratios or (LINK_RATIOS if self._links else datasets.split_ratios(self.dataset)),
         )
         algorithm = filled.algorithm()
         filled._check()
         return replace(filled, options=dataclasses.asdict(algorithm))  # type: ignore[call-overload]
+
+    @property
+    def _links(self) -> bool:
+        return self.task == "link-prediction"
 
     def _weight_decay(self) -> float:
         if self.weight_decay is not None:
@@ -126,6 +135,8 @@ class Experiment:
                 raise FedpubError(f"--{name} {getattr(self, name)} is outside {low} to {high}")
         if self.weight_decay is not None and self.weight_decay < 0:
             raise FedpubError(f"--weight-decay {self.weight_decay} is not possible; give 0 or more")
+        if self.decoder != "dot" and not self._links:
+            raise FedpubError(f"--decoder {self.decoder} has no effect on {self.task}; add --task link-prediction")
         if self.lr <= 0:
             raise FedpubError(f"--lr {self.lr} is not possible; give a positive number, as 0.01")
         try:
@@ -149,14 +160,20 @@ class Experiment:
         if isinstance(algorithm, FedPub) and algorithm.tau is None:
             tau = TAU_OVERLAPPING if self.scenario == "overlapping" else TAU
             return replace(algorithm, tau=TAU_SYNTHETIC if self.dataset in SYNTHETIC else tau)
+        if isinstance(algorithm, FedGNN) and algorithm.relation is None:
+            return replace(algorithm, relation="neighbourhood" if self.scenario == "overlapping" else "similarity")
         return algorithm
+
+    def learns(self) -> Task:
+        """The task with its settings."""
+        return LinkPrediction(self.hidden, self.decoder) if self._links else NodeClassification()
 
     def context(self) -> Context:
         assert self.epochs is not None, "only a resolved experiment has a context"
         assert self.weight_decay is not None
         return Context(
             model=MODELS[self.model](self.hidden),
-            task=TASKS[self.task](),
+            task=self.learns(),
             seed=self.seed,
             round=0,
             epochs=self.epochs,
@@ -213,8 +230,12 @@ class Prepared:
 
     graph: Graph
     partition: Partition
-    split: Split
     federation: Federation
+
+    @property
+    def idle(self) -> tuple[int, ...]:
+        """The clients that have nothing to train on."""
+        return tuple(own.id for own in self.federation.subgraphs if not own.num_train)
 
 
 def prepare(experiment: Experiment, root: Path | None = None, chunk: int | None = None) -> Prepared:
@@ -223,21 +244,18 @@ def prepare(experiment: Experiment, root: Path | None = None, chunk: int | None 
     assert experiment.data_seed is not None
     assert experiment.ratios is not None
     graph = datasets.load(experiment.dataset, root)
-    chosen = split(graph, experiment.data_seed, experiment.ratios)
     parts = cached_partition(graph, experiment.scenario, experiment.clients, experiment.data_seed, experiment.alpha)
-    kind = MODELS[experiment.model].propagation
+    kind, task = MODELS[experiment.model].propagation, experiment.learns()
+    how = (graph, parts.nodes, experiment.data_seed, experiment.ratios, kind)
+    report = None
     if isinstance(experiment.algorithm(), Oracle):
-        subgraphs = [subgraph_of(graph, torch.arange(graph.num_nodes), chosen, 0, kind)]
-        owner_M = torch.repeat_interleave(
-            torch.arange(parts.num_clients), torch.tensor([len(own) for own in parts.nodes])
-        )
-        report = Report(torch.cat(parts.nodes), owner_M, torch.zeros(parts.num_clients, dtype=torch.int64))
+        everything, report = task.undivided(*how)
+        subgraphs = [everything]
     else:
-        subgraphs = [subgraph_of(graph, own, chosen, client, kind) for client, own in enumerate(parts.nodes)]
-        report = None
+        subgraphs = task.divide(*how)
     dtype = getattr(torch, experiment.dtype)
     federation = Federation(subgraphs, graph.num_classes, torch.device(experiment.device), dtype, chunk, report)
-    return Prepared(graph, parts, chosen, federation)
+    return Prepared(graph, parts, federation)
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,7 +265,7 @@ class Result:
     summary: dict[str, Any]
     record: Record
     path: Path | None  # its run directory, where it has one
-    idle: tuple[int, ...] = ()  # clients without a training node
+    idle: tuple[int, ...] = ()  # clients that have nothing to train on
 
 
 def run(
@@ -258,12 +276,14 @@ def run(
     root: Path | None = None,
     chunk: int | None = None,
     checkpoint_seconds: float = 60.0,
-    on_round: Callable[[Row, int], None] | None = None,
+    on_round: OnRound | None = None,
+    on_step: OnStep | None = None,
     prepared: Prepared | None = None,
 ) -> Result:
     """Run an experiment; with `out` it is kept in a run directory and can be resumed after any kill.
 
-    `on_round` is told each row and the number of rounds; `prepared` saves loading the same data again.
+    `on_round` is told each row and the number of rounds, `on_step` what set-up does before them; `prepared` saves
+    loading the same data again.
     """
     experiment = experiment.resolved()
     if chunk is not None and chunk < 1:
@@ -274,18 +294,17 @@ def run(
     elif out is not None:
         RunDirectory.check_free(out)
     ready = prepared or prepare(experiment, root, chunk)
-    idle = tuple(without_training(ready.partition.nodes, ready.split))
     if store:
         store.check_graph(ready.graph.digest())
         if store.finished:
-            return Result(store.summary(), Record(read_rows(store.path)), out, idle)
+            return Result(store.summary(), Record(read_rows(store.path)), out, ready.idle)
     elif out is not None:  # nothing is written before data and method are known to be good
         experiment.algorithm().init_server(first_weights(ready.federation, experiment.context()), 1)
         store = RunDirectory.create(out, experiment.to_json(), ready.graph.digest())
     if store is None:
-        return _run(experiment, ready, None, checkpoint_seconds, on_round, idle)
+        return _run(experiment, ready, None, checkpoint_seconds, on_round, on_step)
     with store.locked(), interruptible() as stop:
-        return _run(experiment, ready, store, checkpoint_seconds, on_round, idle, stop)
+        return _run(experiment, ready, store, checkpoint_seconds, on_round, on_step, stop)
 
 
 def _run(
@@ -293,19 +312,19 @@ def _run(
     ready: Prepared,
     store: RunDirectory | None,
     checkpoint_seconds: float,
-    on_round: Callable[[Row, int], None] | None,
-    idle: tuple[int, ...],
+    on_round: OnRound | None,
+    on_step: OnStep | None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Result:
     assert experiment.rounds is not None
     record = store.record if store else Record()
     start, best = store.restore(ready.federation.device) if store else (None, {})
     algorithm, ctx = experiment.algorithm(), experiment.context()
+    setup = _set_up(experiment, ready, store, on_step, stop)
+    federation = setup.extend(ready.federation) if setup else ready.federation
     best_val = max((row.mean("val") for row in record.rows), default=float("-inf"))
     last_saved = clock = time.monotonic()
-    rounds = simulate(
-        algorithm, ctx, ready.federation, experiment.rounds, experiment.fraction, experiment.failures, start
-    )
+    rounds = simulate(algorithm, ctx, federation, experiment.rounds, experiment.fraction, experiment.failures, start)
     for measured in rounds:
         now = time.monotonic()
         if store:
@@ -328,10 +347,33 @@ def _run(
                 raise KeyboardInterrupt
     everyone = ready.federation.chunks(list(range(ready.federation.num_clients)))
     sizes = torch.cat([ctx.task.sizes(data) for data in everyone]).tolist()
-    summary = record.summary(ctx.task.metric, sizes)
+    summary = record.summary(ctx.task.metric, sizes, setup.cost() if setup else NO_SETUP)
     if store:
         store.finish(summary, best)
-    return Result(summary, record, store.path if store else None, idle)
+    return Result(summary, record, store.path if store else None, ready.idle)
+
+
+def _set_up(
+    experiment: Experiment,
+    ready: Prepared,
+    store: RunDirectory | None,
+    on_step: OnStep | None,
+    stop: Callable[[], bool],
+) -> SetUp | None:
+    """What a method exchanges before its rounds; what an interrupted run has of it is not done again."""
+    if store and store.setup_file.is_file():
+        return SetUp.load(store.setup_file)
+
+    def stepped(name: str, done: int, total: int) -> None:
+        if on_step:
+            on_step(name, done, total)
+        if stop():
+            raise KeyboardInterrupt
+
+    made = set_up(experiment.algorithm(), experiment.context(), ready.federation, stepped)
+    if made and store:
+        made.save(store.setup_file)
+    return made
 
 
 def _reopen(experiment: Experiment, out: Path) -> RunDirectory:

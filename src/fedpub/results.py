@@ -5,6 +5,7 @@ env.json             versions and machine
 rounds.csv           a row per round: means over the clients
 clients.csv          a row per round and client
 relations.safetensors  what the server saw between clients, per round (FED-PUB: similarity)
+setup.safetensors    what set-up added to every client's graph (FedGNN, FedSage+)
 checkpoint/state.safetensors  server and clients after the last saved round
 models.safetensors   every client's personal weights at the best round
 summary.json         the result: test at the round with the best mean validation value
@@ -18,10 +19,11 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -41,11 +43,12 @@ FILES = (
     "rounds.csv",
     "clients.csv",
     "relations.safetensors",
+    "setup.safetensors",
     "models.safetensors",
     "summary.json",
 )
-MEANS = ("loss", "val", "test", "test_f1", "sparsity")
 SUMS = ("took_part", "bytes_up", "bytes_down")
+NO_SETUP = {"setup_bytes_up": 0, "setup_bytes_down": 0, "setup_seconds": 0.0}
 
 
 @dataclass
@@ -68,6 +71,11 @@ class Row:
                 columns[name] = values
         return Row(measured.snapshot.round, seconds, {name: column.tolist() for name, column in columns.items()})
 
+    @property
+    def means(self) -> list[str]:
+        """The columns whose mean over clients says something: losses, metrics and sparsity."""
+        return [name for name in self.clients if name in ("loss", "sparsity") or name.split("_")[0] in ("val", "test")]
+
     def mean(self, column: str) -> float:
         """The unweighted mean over the clients that have a value."""
         values = np.asarray(self.clients[column], dtype=float)
@@ -87,15 +95,21 @@ class Record:
             return self.rows[-1]
         return self.rows[int(np.nanargmax(values))]
 
-    def summary(self, metric: str, test_sizes: list[int]) -> dict[str, Any]:
+    def summary(
+        self, metric: str, test_sizes: list[int], setup: Mapping[str, float] = MappingProxyType(NO_SETUP)
+    ) -> dict[str, Any]:
+        """The result; bytes and seconds are those of set-up and rounds together."""
         best = self.best()
         test = np.asarray(best.clients["test"], dtype=float)
         sizes = np.asarray(test_sizes, dtype=float)
         known = ~np.isnan(test)
 
         def mean(column: str) -> float | None:
-            value = best.mean(column) if column in best.clients else float("nan")
+            value = best.mean(column)
             return None if np.isnan(value) else value
+
+        def total(column: str) -> int:
+            return int(sum(sum(row.clients[column]) for row in self.rows) + setup[f"setup_{column}"])
 
         return {
             "metric": metric,
@@ -107,12 +121,13 @@ class Record:
             "worst_client": int(np.nanargmin(test)) if known.any() else None,
             "worst_client_test": float(np.nanmin(test)) if known.any() else None,
             "weighted_test": float((test[known] * sizes[known]).sum() / sizes[known].sum()) if known.any() else None,
-            "test_f1": mean("test_f1"),
+            **{name: mean(name) for name in best.means if name.startswith("test_")},
             "clients_without_test": int((~known).sum()),
             "sparsity": best.mean("sparsity"),
-            "bytes_up": int(sum(sum(row.clients["bytes_up"]) for row in self.rows)),
-            "bytes_down": int(sum(sum(row.clients["bytes_down"]) for row in self.rows)),
-            "seconds": sum(row.seconds for row in self.rows),
+            "bytes_up": total("bytes_up"),
+            "bytes_down": total("bytes_down"),
+            "seconds": sum(row.seconds for row in self.rows) + setup["setup_seconds"],
+            **setup,
         }
 
 
@@ -181,6 +196,10 @@ class RunDirectory:
                     f"{self.path} is in use by another process; wait for it, or choose another directory"
                 ) from error
             yield
+
+    @property
+    def setup_file(self) -> Path:
+        return self.path / "setup.safetensors"
 
     @property
     def finished(self) -> bool:
@@ -266,10 +285,10 @@ class RunDirectory:
         write_round, write_client = (csv.writer(text, lineterminator="\n") for text in texts.values())
         for row in rows:
             if row.round == 1:
-                write_round.writerow(["round", "seconds", *MEANS, *SUMS])
+                write_round.writerow(["round", "seconds", *row.means, *SUMS])
                 write_client.writerow(["round", "seconds", "client", *row.clients])
             sums = [int(sum(row.clients[name])) for name in SUMS]
-            write_round.writerow([row.round, row.seconds, *(row.mean(name) for name in MEANS), *sums])
+            write_round.writerow([row.round, row.seconds, *(row.mean(name) for name in row.means), *sums])
             for client, values in enumerate(zip(*row.clients.values(), strict=True)):
                 write_client.writerow([row.round, row.seconds, client, *values])
         for name, text in texts.items():

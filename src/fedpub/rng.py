@@ -26,12 +26,14 @@ def torch_stream(seed: int, *purpose: str | int) -> torch.Generator:
     return torch.Generator().manual_seed(derive(seed, *purpose))
 
 
-def dropout_keys(seed: int, client_K: Tensor, *purpose: str | int) -> Tensor:
+def stream_keys(seed: int, client_K: Tensor, *purpose: str | int) -> Tensor:
     """A 64-bit key for every client, by its number: who else is stacked does not matter."""
-    key = client_K * _signed(0x9E3779B97F4A7C15, 64) + derive(seed, *purpose)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # splitmix64
-        key = (key ^ _shift(key, shift, 64)) * _signed(factor, 64)
-    return key ^ _shift(key, 31, 64)
+    return _mix64(client_K * _GOLDEN + derive(seed, *purpose))
+
+
+def counter_words(key: Tensor, counter: Tensor) -> Tensor:
+    """A 63-bit word for every key and counter, the same on every device."""
+    return _shift(_mix64(key ^ _mix64((counter + 1) * _GOLDEN)), 1, 64)
 
 
 def dropout_mask(key_K: Tensor, owner_N: Tensor, row_N: Tensor, width: int, p: float, dtype: torch.dtype) -> Tensor:
@@ -52,6 +54,13 @@ def dropout_mask(key_K: Tensor, owner_N: Tensor, row_N: Tensor, width: int, p: f
     return kept.to(dtype).mul_(256 / (256 - threshold))
 
 
+def _mix64(word: Tensor) -> Tensor:
+    """The finaliser of splitmix64: a bijection of 64-bit words."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        word = (word ^ _shift(word, shift, 64)) * _signed(factor, 64)
+    return word ^ _shift(word, 31, 64)
+
+
 def _mix32(word: Tensor) -> Tensor:
     """A bijection of 32-bit words in which every input bit reaches every output bit; in place."""
     for shift, factor in ((16, 0x21F0AAAD), (15, 0x735A2D97)):
@@ -68,3 +77,6 @@ def _shift(word: Tensor, by: int, bits: int) -> Tensor:
 
 def _signed(value: int, bits: int) -> int:
     return value - (1 << bits) if value >= 1 << (bits - 1) else value
+
+
+_GOLDEN = _signed(0x9E3779B97F4A7C15, 64)

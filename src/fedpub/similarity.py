@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 from fedpub.blocks import SparseRows
-from fedpub.data.clients import Clients, Propagation, normalised_adjacency
-from fedpub.data.graph import Graph, undirected
+from fedpub.data.clients import Clients
+from fedpub.data.graph import undirected
+from fedpub.data.subgraph import Propagation, normalised_adjacency
 from fedpub.rng import numpy_stream
 
 ProxyKind = Literal["sbm", "er", "one", "feature"]
@@ -47,8 +48,7 @@ def proxy_structure(kind: ProxyKind, seed: int, propagation: Propagation, p_out:
         p_PP = np.full_like(p_PP, (P_IN + (BLOCKS - 1) * p_out) / BLOCKS)
     u, v = np.nonzero(np.triu(stream.random((nodes, nodes)) < p_PP, k=1))
     edges = undirected(torch.from_numpy(np.stack([u, v])), nodes)
-    graph = Graph(torch.zeros(nodes, 0), torch.zeros(nodes, dtype=torch.int64), edges, ("", ""), "proxy")
-    dense: np.ndarray = normalised_adjacency(graph, propagation).toarray()
+    dense: np.ndarray = normalised_adjacency(edges, nodes, propagation).toarray()
     return dense
 
 

@@ -79,6 +79,30 @@ def concatenate(parts: list[State]) -> State:
     return joined
 
 
+def apart(state: State, clients: int) -> list[State]:
+    """The state of every client for itself, leaves [1, ...]: views of the whole."""
+    return [state_map(lambda leaf, at=at: leaf[at : at + 1], state) for at in range(clients)]  # type: ignore[misc]
+
+
+def together(parts: list[State]) -> State:
+    """States of different clients, one after the other; the whole itself where they are what `apart` made of it."""
+
+    def join(leaves: list[Tensor]) -> Tensor:
+        whole, at = leaves[0]._base, [leaf.data_ptr() for leaf in leaves]
+        same = whole is not None and len(whole) == len(leaves) and all(leaf._base is whole for leaf in leaves)
+        if whole is not None and same and at == [row.data_ptr() for row in whole]:
+            return whole
+        return leaves[0] if len(leaves) == 1 else torch.cat(leaves)
+
+    joined: State = {}
+    for name, first in parts[0].items():
+        if isinstance(first, dict):
+            joined[name] = {leaf: join([tree(part[name])[leaf] for part in parts]) for leaf in first}
+        else:
+            joined[name] = join([tensor(part[name]) for part in parts])
+    return joined
+
+
 def flatten(tree: Tree) -> Tensor:
     """All parameters of a client in a row, [K, P]; leaves in the order of their names."""
     return torch.cat([tree[name].flatten(1) for name in sorted(tree)], dim=1)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from fedpub.algorithms.base import Algorithm, Context
 from fedpub.algorithms.fedavg import FedAvg
+from fedpub.algorithms.fedgnn import FedGNN
 from fedpub.algorithms.fedper import FedPer
 from fedpub.algorithms.fedprox import FedProx
 from fedpub.algorithms.fedpub import FedPub
+from fedpub.algorithms.fedsage import FedSage
 from fedpub.algorithms.gcfl import GCFL
 from fedpub.algorithms.local import Local
 from fedpub.algorithms.oracle import Oracle
@@ -16,9 +18,24 @@ METHODS: dict[str, type[Algorithm]] = {
     "fedavg": FedAvg,
     "fedprox": FedProx,
     "fedper": FedPer,
+    "fedgnn": FedGNN,
+    "fedsage": FedSage,
     "gcfl": GCFL,
     "oracle": Oracle,
     "fedpub": FedPub,
 }
 
-__all__ = ["GCFL", "METHODS", "Algorithm", "Context", "FedAvg", "FedPer", "FedProx", "FedPub", "Local", "Oracle"]
+__all__ = [
+    "GCFL",
+    "METHODS",
+    "Algorithm",
+    "Context",
+    "FedAvg",
+    "FedGNN",
+    "FedPer",
+    "FedProx",
+    "FedPub",
+    "FedSage",
+    "Local",
+    "Oracle",
+]

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from fedpub.data.clients import Clients
-from fedpub.models.base import Dropout, Model
+from fedpub.data.subgraph import Added, Subgraph
+from fedpub.models.base import Model
 from fedpub.optim import adam_init, adam_step
-from fedpub.tasks.base import Task
+from fedpub.tasks.base import Step, Task
 from fedpub.tree import Message, State, Tree, mix, stacked, tensor, tree, tree_map
 
 # What a server step wants to tell: [K] values or [K, K] relations of the clients that took part.
@@ -61,6 +62,52 @@ class Algorithm(Protocol):
         """The weights that are evaluated and that the client keeps."""
 
 
+class Setup(Protocol):
+    """Exchanges before the rounds, after which every client's graph has more nodes.
+
+    As in a round the server sends, the clients compute and answer, the server computes; but clients are given as lists,
+    since what they hold and send here differs in size. Leaves of a client's state and messages are [1, ...].
+    """
+
+    @property
+    def steps(self) -> Sequence[str]:
+        """What happens in each exchange, in a few words."""
+
+    def init_server(self, num_clients: int) -> State: ...
+
+    def init_clients(self, ctx: Context, w0: Tree, work: Any) -> list[State]: ...
+
+    def workspace(self, ctx: Context, data: list[Subgraph], place: Place) -> Any:
+        """What these clients compute on, all through the set-up; nothing that has to last."""
+
+    def send(self, server: State, step: int, client: int) -> Message: ...
+
+    def clients(
+        self, ctx: Context, step: int, own: list[State], received: list[Message], work: Any
+    ) -> tuple[list[State], list[Message]]: ...
+
+    def server(self, ctx: Context, step: int, server: State, up: list[Message]) -> State: ...
+
+    def added(self, ctx: Context, own: list[State], work: Any) -> list[Added]:
+        """What the clients' graphs get."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where and how precisely to compute, and the classes there are."""
+
+    num_classes: int
+    device: torch.device
+    dtype: torch.dtype
+
+
+@runtime_checkable
+class NeedsSetup(Protocol):
+    """A method whose clients exchange something before the rounds."""
+
+    def setup(self) -> Setup: ...
+
+
 def train(
     ctx: Context,
     data: Clients,
@@ -80,8 +127,8 @@ def train(
     names = list(parameters)
     for epoch in range(ctx.epochs):
         leaves = {name: leaf.detach().requires_grad_() for name, leaf in parameters.items()}
-        dropout = Dropout(ctx.dropout, ctx.seed, ctx.round, epoch) if ctx.dropout else None
-        loss_K = ctx.task.loss(ctx.model, weights(leaves), data, dropout)
+        step = Step(ctx.seed, ctx.round, epoch, ctx.dropout)
+        loss_K = ctx.task.loss(ctx.model, weights(leaves), data, step)
         gradients = torch.autograd.grad(loss_K.sum(), [leaves[name] for name in names])
         by_name = dict(zip(names, gradients, strict=True))
         if proximal and epoch:  # in the first epoch θ is θ̄

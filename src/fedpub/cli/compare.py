@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from fedpub.algorithms import METHODS
 from fedpub.cli.show import progress, show_comparison
 from fedpub.compare import Run, plan, scores, to_json
 from fedpub.compare import compare as compare_runs
@@ -17,6 +18,8 @@ from fedpub.compare import markdown as to_markdown
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.files import write_text
+
+EVERY_METHOD = ("fedpub", *(name for name in METHODS if name != "fedpub"))
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Common(Experiment):
 
 
 def compare(
-    methods: tuple[str, ...] = ("local", "fedavg", "fedpub"),
+    methods: tuple[str, ...] = EVERY_METHOD,
     dataset: tuple[str, ...] = ("communities",),
     clients: tuple[int, ...] = (),
     seeds: int = 3,
@@ -47,7 +50,7 @@ def compare(
     Example: fedpub compare --methods local fedavg fedpub --dataset communities --seeds 2 --rounds 5
 
     Args:
-        methods: Of local, fedavg, fedprox, fedper, gcfl, oracle, fedpub; the others are tested against the first.
+        methods: Which; the others are tested against the first.
         dataset: One or several graphs.
         clients: One or several numbers of clients; none for natural clients.
         seeds: How many seeds, from --seed on.
@@ -60,8 +63,8 @@ def compare(
     """
     planned = plan(Experiment(**vars(common)), methods, dataset, clients, seeds, _options(set))
     runs: list[Run] = []
-    with progress(quiet, total=len(planned)) as on_round:
-        for found in compare_runs(planned, out, data_root, on_round):
+    with progress(quiet, total=len(planned)) as bar:
+        for found in compare_runs(planned, out, data_root, bar.on_round, bar.on_step):
             runs.append(found)
             if json is not None:  # after every run, so that an interruption loses nothing
                 write_text(json, json_module.dumps(to_json(runs), indent=1) + "\n")

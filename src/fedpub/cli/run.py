@@ -67,7 +67,7 @@ def run_verb(arguments: list[str]) -> Callable[..., None]:
             held = Experiment.from_json(RunDirectory.config(resume) if resume else _read(config), config)
             _check_agreement(held, wanted, Experiment(method=chosen, options=asdict(kind())), arguments, config)
             wanted = held
-        with progress(quiet) as on_round:
+        with progress(quiet) as bar:
             found = run(
                 wanted,
                 resume or out,
@@ -75,7 +75,8 @@ def run_verb(arguments: list[str]) -> Callable[..., None]:
                 root=data_root,
                 chunk=chunk,
                 checkpoint_seconds=checkpoint_seconds,
-                on_round=on_round,
+                on_round=bar.on_round,
+                on_step=bar.on_step,
             )
         show_result(found)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -14,37 +15,45 @@ from fedpub.compare import Run, Score
 from fedpub.experiment import Result
 from fedpub.results import Row
 
-OnRound = Callable[[Row, int], None]
+SECOND = {"test_f1": "macro-F1", "test_ap": "average precision"}  # further metrics of the tasks
+
+
+class Bar:
+    """A live bar with round, accuracy and time left; over `total` runs."""
+
+    def __init__(self, bar: Progress, total: int) -> None:
+        self._bar, self._total, self._done = bar, total, 0
+        self._task = bar.add_task("round", total=None, run="", values="")
+
+    def _run(self) -> str:
+        return f"run {self._done + 1}/{self._total}  " if self._total > 1 else ""
+
+    def on_step(self, name: str, done: int, total: int) -> None:
+        """An exchange before the first round."""
+        self._bar.update(self._task, description="set-up", completed=done, total=total, run=self._run(), values=name)
+
+    def on_round(self, row: Row, rounds: int) -> None:
+        values = f"val {100 * row.mean('val'):.2f}  test {100 * row.mean('test'):.2f}"
+        shown: dict[str, Any] = {"description": "round", "run": self._run(), "values": values}
+        self._bar.update(self._task, completed=row.round, total=rounds, **shown)
+        if row.round == rounds:
+            self._done += 1
+            self._bar.reset(self._task, total=rounds, **shown)
 
 
 @contextmanager
-def progress(quiet: bool, total: int = 1) -> Iterator[OnRound | None]:
-    """A live bar with round, accuracy and time left; over `total` runs."""
-    if quiet:
-        yield None
-        return
+def progress(quiet: bool, total: int = 1) -> Iterator[Bar]:
+    """A bar on the terminal's error output, where that is one."""
     columns = (
-        TextColumn("{task.fields[run]}round"),
+        TextColumn("{task.fields[run]}{task.description}"),
         MofNCompleteColumn(),
         BarColumn(),
         TextColumn("{task.fields[values]}"),
         TimeRemainingColumn(),
     )
     console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=None, run="", values="")
-        done = 0
-
-        def on_round(row: Row, rounds: int) -> None:
-            nonlocal done
-            run = f"run {done + 1}/{total}  " if total > 1 else ""
-            values = f"val {100 * row.mean('val'):.2f}  test {100 * row.mean('test'):.2f}"
-            bar.update(task, completed=row.round, total=rounds, run=run, values=values)
-            if row.round == rounds:
-                done += 1
-                bar.reset(task, total=rounds, run=run, values=values)
-
-        yield on_round
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
+        yield Bar(bar, total)
 
 
 def show_result(found: Result) -> None:
@@ -55,15 +64,18 @@ def show_result(found: Result) -> None:
     rows = {
         f"test {summary['metric']}": _percent(summary["test"]),
         "at the best validation": f"{_percent(summary['val'])}, round {summary['best_round']} of {summary['rounds']}",
-        "macro-F1": _percent(summary["test_f1"]),
-        "weighted by nodes": _percent(summary["weighted_test"]),
+        **{title: _percent(summary[name]) for name, title in SECOND.items() if name in summary},
+        "weighted by test set": _percent(summary["weighted_test"]),
         "worst client": f"{_percent(summary['worst_client_test'])} (client {summary['worst_client']})",
         "zeros in the weights": _percent(summary["sparsity"]),
         "sent up, down": f"{summary['bytes_up'] / 1e6:,.1f} MB, {summary['bytes_down'] / 1e6:,.1f} MB",
         "time": f"{summary['seconds']:.1f} s",
     }
+    if summary.get("setup_seconds"):
+        up, down = summary["setup_bytes_up"] / 1e6, summary["setup_bytes_down"] / 1e6
+        rows["of these for set-up"] = f"{up:,.1f} MB, {down:,.1f} MB, {summary['setup_seconds']:.1f} s"
     if summary["clients_without_test"]:
-        rows["clients without test nodes"] = str(summary["clients_without_test"])
+        rows["clients without a test set"] = str(summary["clients_without_test"])
     for name, value in rows.items():
         table.add_row(name, value)
     console = Console(highlight=False)
@@ -71,7 +83,7 @@ def show_result(found: Result) -> None:
     for line in splits(found.record.rows):
         console.print(line)
     for client in found.idle:
-        console.print(f"[yellow]client {client} has no training node: it only received")
+        console.print(f"[yellow]client {client} has nothing to train on: it only received")
     if found.path:
         console.print(f"run directory: {found.path}", soft_wrap=True)
 

@@ -6,7 +6,7 @@ Axes: K clients, N nodes of all of them together, F features.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,27 +14,13 @@ import torch
 from torch import Tensor
 
 from fedpub.blocks import Rows, Segments, SparseRows
-from fedpub.data.graph import Graph, from_scipy, to_scipy
-from fedpub.data.split import Split
+from fedpub.data.graph import from_scipy
+from fedpub.data.links import StackedLinks, stack_links
+from fedpub.data.subgraph import Subgraph
 
-Propagation = Literal["symmetric", "mean"]
 # On a CPU, inputs with a smaller share of non-zeros are multiplied sparse. At Cora's 3 % that was a little faster than
 # dense; the exact break-even has not been measured.
 SPARSE_BELOW = 0.05
-
-
-@dataclass(frozen=True, eq=False)
-class Subgraph:
-    """What one client holds, ready to be stacked: nothing in it changes while training."""
-
-    id: int  # the client's number in the experiment; its random streams are named by it
-    x: Any  # SciPy CSR [n, F]
-    propagated: Any  # SciPy CSR [n, F]: one step along the edges, so that layer one never propagates
-    adjacency: Any  # SciPy CSR [n, n], normalised
-    y: Tensor
-    train: Tensor
-    val: Tensor
-    test: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,13 +36,14 @@ class Clients:
     train_N: Tensor  # bool
     val_N: Tensor
     test_N: Tensor
-    num_train_K: Tensor
+    num_train_K: Tensor  # training examples: nodes, or edges where links are learnt
     train_rows: Tensor  # the positions of the training nodes
     seen_x_KF: Tensor  # bool: which columns of x a client has a value in; the others cannot reach its model
     seen_propagated_KF: Tensor
     report: Report
     num_features: int
     num_classes: int
+    links: StackedLinks | None = None
 
     @property
     def num_clients(self) -> int:
@@ -76,31 +63,18 @@ class Report:
     """Whose result is reported on which nodes; the oracle's one model is reported for every client."""
 
     rows_M: Tensor  # positions among the N nodes
-    owner_M: Tensor  # for which reported client
+    owner_M: Tensor  # for which reported client; judged links name theirs themselves
     model_R: Tensor  # the model behind each reported client
+
+    @staticmethod
+    def of(nodes: tuple[Tensor, ...]) -> Report:
+        """One model on all nodes, reported for the clients that hold some of them."""
+        owner_M = torch.repeat_interleave(torch.arange(len(nodes)), torch.tensor([len(own) for own in nodes]))
+        return Report(torch.cat(nodes), owner_M, torch.zeros(len(nodes), dtype=torch.int64))
 
     @property
     def num_clients(self) -> int:
         return len(self.model_R)
-
-
-def normalised_adjacency(graph: Graph, kind: Propagation) -> Any:
-    """GCN's D^-1/2 (A + I) D^-1/2, or the mean over neighbours D^-1 A (zero for a node without any)."""
-    a = graph.adjacency().astype(np.float64)
-    if kind == "symmetric":
-        a = a + sp.identity(graph.num_nodes, format="csr")
-        scale = sp.diags(np.asarray(a.sum(1)).ravel() ** -0.5)
-        return (scale @ a @ scale).tocsr()
-    degree = np.asarray(a.sum(1)).ravel()
-    return (sp.diags(1 / np.maximum(degree, 1)) @ a).tocsr()
-
-
-def subgraph_of(graph: Graph, nodes: Tensor, chosen: Split, client: int, kind: Propagation) -> Subgraph:
-    own = graph.subgraph(nodes)
-    adjacency = normalised_adjacency(own, kind)
-    x = to_scipy(own.x).astype(np.float64)
-    sets = (part[nodes] for part in chosen)
-    return Subgraph(client, x, (adjacency @ x).tocsr(), adjacency, own.y, *sets)
 
 
 def stack(
@@ -116,6 +90,8 @@ def stack(
     adjacency = sp.block_diag([own.adjacency for own in subgraphs], format="csr")
     train_N = torch.cat([own.train for own in subgraphs])
     owner_N = segments.owner_N.cpu()
+    links = [own.links for own in subgraphs if own.links is not None]
+    stacked_links = stack_links(links, list(segments.sizes), report is not None) if links else None
     if report is None:
         everyone = torch.arange(len(subgraphs))
         report = Report(torch.arange(len(owner_N)), owner_N, everyone)
@@ -129,13 +105,14 @@ def stack(
         train_N=train_N.to(device),
         val_N=torch.cat([own.val for own in subgraphs]).to(device),
         test_N=torch.cat([own.test for own in subgraphs]).to(device),
-        num_train_K=torch.bincount(owner_N[train_N], minlength=len(subgraphs)).to(device),
+        num_train_K=torch.tensor([own.num_train for own in subgraphs], device=device),
         train_rows=torch.nonzero(train_N).flatten().to(device),
         seen_x_KF=_seen([own.x for own in subgraphs]).to(device),
         seen_propagated_KF=_seen([own.propagated for own in subgraphs]).to(device),
         report=Report(report.rows_M.to(device), report.owner_M.to(device), report.model_R.to(device)),
         num_features=subgraphs[0].x.shape[1],
         num_classes=num_classes,
+        links=stacked_links.to(device) if stacked_links else None,
     )
 
 

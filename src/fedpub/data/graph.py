@@ -141,10 +141,7 @@ class Graph:
 
     def adjacency(self) -> Any:
         """Both directions of every edge, as a SciPy CSR matrix of ones."""
-        u, v = self.edges.numpy()
-        ones = np.ones(2 * len(u), dtype=np.float32)
-        index = (np.concatenate([u, v]), np.concatenate([v, u]))
-        return sp.csr_matrix((ones, index), shape=(self.num_nodes, self.num_nodes))
+        return adjacency_of(self.edges, self.num_nodes)
 
     def save(self, path: Path) -> None:
         tensors = {"y": self.y, "edges": self.edges}
@@ -187,6 +184,14 @@ class Graph:
             node_ids=tuple(ids),
             meta=json.loads(header["meta"]),
         ).validate()
+
+
+def adjacency_of(edges: Tensor, num_nodes: int) -> Any:
+    """Both directions of every edge, as a SciPy CSR matrix of ones."""
+    u, v = edges.numpy()
+    ones = np.ones(2 * len(u), dtype=np.float32)
+    index = (np.concatenate([u, v]), np.concatenate([v, u]))
+    return sp.csr_matrix((ones, index), shape=(num_nodes, num_nodes))
 
 
 def undirected(edge_index: Tensor, num_nodes: int) -> Tensor:

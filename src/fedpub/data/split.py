@@ -31,10 +31,7 @@ def split(graph: Graph, seed: int, ratios: Ratios = DEFAULT) -> Split:
 
     Drawn on the whole graph, before it is divided: a node that several clients hold has the same role at each.
     """
-    if not (min(ratios) >= 0 and ratios[0] > 0 and abs(sum(ratios) - 1) <= 1e-6):  # also refuses NaN
-        raise FedpubError(
-            f"the split ratios {' '.join(map(str, ratios))} must sum to 1 with a positive first one, as in 0.2 0.4 0.4"
-        )
+    check_ratios(ratios, "0.2 0.4 0.4")
     labelled = torch.nonzero(graph.y >= 0).flatten().numpy()
     order = numpy_stream(seed, "split").permutation(labelled)
     ends = np.cumsum([round(ratio * len(order)) for ratio in ratios[:2]])
@@ -49,6 +46,13 @@ def split(graph: Graph, seed: int, ratios: Ratios = DEFAULT) -> Split:
             "raise the first split ratio"
         )
     return Split(*sets)
+
+
+def check_ratios(ratios: Ratios, example: str) -> None:
+    if not (min(ratios) >= 0 and ratios[0] > 0 and abs(sum(ratios) - 1) <= 1e-6):  # also refuses NaN
+        raise FedpubError(
+            f"the split ratios {' '.join(map(str, ratios))} must sum to 1 with a positive first one, as in {example}"
+        )
 
 
 def without_training(nodes: tuple[Tensor, ...], chosen: Split) -> list[int]:

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedpub.algorithms.base import Algorithm, Context, Notes
-from fedpub.data.clients import Clients, Report, Subgraph, stack
+from fedpub.algorithms.base import Algorithm, Context, NeedsSetup, Notes
+from fedpub.data.clients import Clients, Report, stack
+from fedpub.data.subgraph import Subgraph
 from fedpub.engine.memory import keep_buffers
 from fedpub.engine.size import message_bytes
 from fedpub.errors import FedpubError
@@ -60,6 +61,7 @@ class Federation:
     dtype: torch.dtype = torch.float32
     chunk: int | None = None  # clients that are stacked at a time: a matter of memory, never of results
     report: Report | None = None  # where it is not every client on its own nodes
+    set_up: bool = False  # whether the exchanges that a method needs before the rounds have been made
 
     @property
     def num_clients(self) -> int:
@@ -81,7 +83,9 @@ class Federation:
 
 def first_weights(federation: Federation, ctx: Context) -> Tree:
     """The weights that everybody starts from, without a client axis."""
-    w0 = ctx.model.init(federation.num_features, federation.num_classes, torch_stream(ctx.seed, "init"))
+    stream = torch_stream(ctx.seed, "init")
+    w0 = ctx.model.init(federation.num_features, ctx.task.outputs(federation.num_classes), stream)
+    w0 |= ctx.task.init(stream)
     return tree_map(lambda leaf: leaf.to(federation.device, federation.dtype), w0)
 
 
@@ -95,6 +99,8 @@ def simulate(
     start: Snapshot | None = None,
 ) -> Iterator[Round]:
     """Rounds 1 to `rounds`, or those after `start`. `ctx.round` is ignored."""
+    if isinstance(algorithm, NeedsSetup) and not federation.set_up:
+        raise ValueError(f"{type(algorithm).__name__} needs what fedpub.engine.setup.set_up makes of a federation")
     if federation.device.type == "cpu":
         keep_buffers()
     everyone = list(range(federation.num_clients))
@@ -177,8 +183,7 @@ def _train(
         message = algorithm.send(server, chunk)
         alone = whole and len(chunks) == 1
         own, up, loss_K = algorithm.client(ctx, clients if alone else select(clients, chunk), message, data)
-        if extra := set(up) - algorithm.uploads:
-            raise AssertionError(f"{type(algorithm).__name__} tried to send {sorted(extra)}, which it does not declare")
+        check_declared(algorithm, up)
         _check_finite("loss", loss_K, chunk, ctx.round)
         traffic.loss_K[chunk] = loss_K
         traffic.up_K[chunk] = message_bytes(up, len(chunk), chunk.device)
@@ -187,6 +192,12 @@ def _train(
         uploads.append(up)
     new = states[0] if len(states) == 1 else concatenate(states)
     return new if whole else update(clients, ids, new), uploads[0] if len(uploads) == 1 else concatenate(uploads)
+
+
+def check_declared(algorithm: Algorithm, up: Message) -> None:
+    """That nothing leaves a client but what its method declares."""
+    if extra := set(up) - algorithm.uploads:
+        raise AssertionError(f"{type(algorithm).__name__} tried to send {sorted(extra)}, which it does not declare")
 
 
 def _check_finite(what: str, value_K: Tensor, ids: Tensor, number: int) -> None:

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from fedpub.blocks import Segments
-from fedpub.data.clients import Clients, Propagation
-from fedpub.rng import dropout_keys, dropout_mask
+from fedpub.data.clients import Clients
+from fedpub.data.subgraph import Propagation
+from fedpub.rng import dropout_mask, stream_keys
 from fedpub.similarity import Proxy
 from fedpub.tree import Tree
 
@@ -44,7 +45,7 @@ class Dropout:
     epoch: int
 
     def __call__(self, h_NH: Tensor, layer: int, ids_K: Tensor, segments: Segments) -> Tensor:
-        key_K = dropout_keys(self.seed, ids_K, "dropout", self.round, self.epoch, layer)
+        key_K = stream_keys(self.seed, ids_K, "dropout", self.round, self.epoch, layer)
         kept = dropout_mask(key_K, segments.owner_N, segments.row_N, h_NH.shape[1], self.p, h_NH.dtype)
         return h_NH * kept
 

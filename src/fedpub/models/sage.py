@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from fedpub.blocks import propagate, rows_matmul, segment_add, segment_matmul
-from fedpub.data.clients import Clients, Propagation
+from fedpub.data.clients import Clients
+from fedpub.data.subgraph import Propagation
 from fedpub.models.base import Dropout, glorot
 from fedpub.similarity import Proxy
 from fedpub.tree import Tree

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from fedpub.tasks.base import Task
+from fedpub.tasks.base import Step, Task
+from fedpub.tasks.link_prediction import LinkPrediction
 from fedpub.tasks.node_classification import NodeClassification
 
-TASKS: dict[str, type[NodeClassification]] = {"node-classification": NodeClassification}
+TASKS: dict[str, type[Task]] = {"node-classification": NodeClassification, "link-prediction": LinkPrediction}
 
-__all__ = ["TASKS", "NodeClassification", "Task"]
+__all__ = ["TASKS", "LinkPrediction", "NodeClassification", "Step", "Task"]

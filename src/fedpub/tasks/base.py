@@ -2,19 +2,56 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+import torch
 from torch import Tensor
 
-from fedpub.data.clients import Clients
+from fedpub.data.clients import Clients, Report
+from fedpub.data.graph import Graph
+from fedpub.data.split import Ratios
+from fedpub.data.subgraph import Propagation, Subgraph
 from fedpub.models.base import Dropout, Model
 from fedpub.tree import Tree
 
 
+@dataclass(frozen=True)
+class Step:
+    """A step of local training, which names its random streams."""
+
+    seed: int = 0
+    round: int = 0
+    epoch: int = 0
+    p: float = 0.0  # dropout
+
+    @property
+    def dropout(self) -> Dropout | None:
+        return Dropout(self.p, self.seed, self.round, self.epoch) if self.p else None
+
+
 class Task(Protocol):
     metric: ClassVar[str]  # the name of the value that runs are compared by
+    second: ClassVar[str]  # that of another value, under which the columns have it as `test_` and its short name
+    examples: ClassVar[str]  # what it learns from
 
-    def loss(self, model: Model, w: Tree, data: Clients, dropout: Dropout | None) -> Tensor:
+    def divide(
+        self, graph: Graph, nodes: tuple[Tensor, ...], seed: int, ratios: Ratios, kind: Propagation
+    ) -> list[Subgraph]:
+        """What every client holds, with its examples split."""
+
+    def undivided(
+        self, graph: Graph, nodes: tuple[Tensor, ...], seed: int, ratios: Ratios, kind: Propagation
+    ) -> tuple[Subgraph, Report]:
+        """The whole graph in one hand, judged by the clients' examples."""
+
+    def outputs(self, num_classes: int) -> int:
+        """The columns of the model's output."""
+
+    def init(self, stream: torch.Generator) -> Tree:
+        """Parameters of its own, beyond the model's, without a client axis."""
+
+    def loss(self, model: Model, w: Tree, data: Clients, step: Step) -> Tensor:
         """The mean training loss of every client, [K]; zero for a client that has nothing to train on."""
 
     def evaluate(self, model: Model, w: Tree, data: Clients) -> dict[str, Tensor]:

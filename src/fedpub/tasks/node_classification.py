@@ -11,17 +11,41 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedpub.data.clients import Clients
-from fedpub.models.base import Dropout, Model
+from fedpub.data.clients import Clients, Report
+from fedpub.data.graph import Graph
+from fedpub.data.split import Ratios, split
+from fedpub.data.subgraph import Propagation, Subgraph, subgraph_of
+from fedpub.models.base import Model
+from fedpub.tasks.base import Step
 from fedpub.tree import Tree
 
 
 @dataclass(frozen=True)
 class NodeClassification:
     metric: ClassVar[str] = "accuracy"
+    second: ClassVar[str] = "macro-F1"
+    examples: ClassVar[str] = "nodes"
 
-    def loss(self, model: Model, w: Tree, data: Clients, dropout: Dropout | None) -> Tensor:
-        logits_NC = model.apply(w, data, dropout)
+    def divide(
+        self, graph: Graph, nodes: tuple[Tensor, ...], seed: int, ratios: Ratios, kind: Propagation
+    ) -> list[Subgraph]:
+        chosen = split(graph, seed, ratios)
+        return [subgraph_of(graph, own, chosen, client, kind) for client, own in enumerate(nodes)]
+
+    def undivided(
+        self, graph: Graph, nodes: tuple[Tensor, ...], seed: int, ratios: Ratios, kind: Propagation
+    ) -> tuple[Subgraph, Report]:
+        everything = subgraph_of(graph, torch.arange(graph.num_nodes), split(graph, seed, ratios), 0, kind)
+        return everything, Report.of(nodes)
+
+    def outputs(self, num_classes: int) -> int:
+        return num_classes
+
+    def init(self, stream: torch.Generator) -> Tree:
+        return {}
+
+    def loss(self, model: Model, w: Tree, data: Clients, step: Step) -> Tensor:
+        logits_NC = model.apply(w, data, step.dropout)
         rows = data.train_rows
         each = torch.nn.functional.cross_entropy(logits_NC[rows], data.y_N[rows], reduction="none")
         total_K = each.new_zeros(data.num_clients).index_add(0, data.segments.owner_N[rows], each)

@@ -1,0 +1,344 @@
+"""FedSage+ (Zhang et al., 2021): every client learns to generate the neighbours it lacks, then FedAvg.
+
+1. Alone. Client i hides half of a held-out set of its nodes. On what is left its generator learns how many neighbours
+   each node lost (smooth L1) and their features (each generated one against the nearest hidden one), together with a
+   classifier on the graph mended with generated neighbours:
+
+       min  |count − lost|₁ˢ + mean_p min_u ‖x̂_p − x_u‖² / F + L(mended G_i; θ_i)
+
+2. Together. Only the feature head H_i moves. Another client j, each in its turn, scores it against neighbours of nodes
+   that it samples itself, and sends the gradient of H_i back. That is a gradient of weights, over many nodes at once:
+   off one of the generated features, 2 (x̂ − x_u), client i could read x_u.
+3. Client i mends its whole graph once, without noise: new nodes with edges in both directions. Then FedAvg from the
+   common first weights, so that the classifier has the same budget as that of every other method.
+
+Axes: K clients, N nodes that are left, M those that lost neighbours, P generated, T true neighbours, B sampled nodes,
+F features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from fedpub.algorithms.base import Context, Place
+from fedpub.algorithms.fedavg import FedAvg
+from fedpub.blocks import Segments, propagate
+from fedpub.data.clients import Clients, stack
+from fedpub.data.graph import adjacency_of
+from fedpub.data.subgraph import Added, Subgraph
+from fedpub.models.generator import FEATURE_HEAD, LATENT, Generator, greedy_loss
+from fedpub.optim import adam_init, adam_step
+from fedpub.rng import numpy_stream, torch_stream
+from fedpub.tasks import Step
+from fedpub.tree import Message, State, Tree, apart, stacked, tensor, together, tree, tree_map
+
+HELD_OUT, HIDDEN = 0.4, 0.5  # share of the nodes that do not train, and the share of these that is hidden
+SAMPLED = 64  # nodes by which another client's generator is scored
+CLASSIFIER = "classifier:"  # before the names of the classifier that is trained beside the generator
+
+
+@dataclass(frozen=True)
+class FedSage(FedAvg):
+    generator_epochs: int = 20
+    """Epochs in which a client trains its generator alone."""
+    generator_rounds: int = 20
+    """Rounds in which other clients' gradients train it further."""
+    generated: int = 5
+    """Neighbours that a node can get at most."""
+
+    @property
+    def uploads(self) -> frozenset[str]:
+        return super().uploads | {"head", "latent", "gradient"}
+
+    def setup(self) -> Mending:
+        return Mending(self.generator_epochs, self.generator_rounds, self.generated)
+
+
+@dataclass(frozen=True, eq=False)
+class _Work:
+    """What a group of clients computes on; `left` is without the hidden nodes."""
+
+    data: list[Subgraph]
+    left: list[Subgraph]
+    clients: Clients  # those of `left`
+    x_NF: Tensor  # their features, dense
+    lost_N: Tensor  # how many hidden neighbours a node had
+    rows_M: Tensor
+    own_M: Segments
+    true_MTF: Tensor
+    known_MT: Tensor
+    place: Place
+
+
+@dataclass(frozen=True)
+class Mending:
+    """The set-up of FedSage+."""
+
+    epochs: int
+    rounds: int
+    neighbours: int
+
+    @property
+    def steps(self) -> Sequence[str]:
+        together = ["sharing generators", "scoring each other's generators"] * self.rounds
+        return ["training generators"] * self.epochs + together + ["mending"]
+
+    def _round(self, step: int) -> tuple[int, bool]:
+        """The round of phase two, and whether in this step generators are shown, not scored."""
+        return (step - self.epochs) // 2, (step - self.epochs) % 2 == 0
+
+    def workspace(self, ctx: Context, data: list[Subgraph], place: Place) -> _Work:
+        hidden = [hidden_rows(own, ctx.seed) for own in data]
+        pairs = list(zip(data, hidden, strict=True))
+        left = [own.kept(torch.nonzero(~gone).flatten()) for own, gone in pairs]
+        clients = stack(left, place.num_classes, place.device, place.dtype)
+        losses = [lost_neighbours(own, gone, self.neighbours) for own, gone in pairs]
+        lost, rows, true, known = zip(*losses, strict=True)
+        start = np.cumsum([0] + [own.num_nodes for own in left])
+        return _Work(
+            data=data,
+            left=left,
+            clients=clients,
+            x_NF=torch.from_numpy(sp.vstack([own.x for own in left]).toarray()).to(place.device, place.dtype),
+            lost_N=torch.cat(lost).to(place.device, place.dtype),
+            rows_M=torch.cat([own + at for own, at in zip(rows, start[:-1], strict=True)]).to(place.device),
+            own_M=Segments.of([len(own) for own in rows], place.dtype, place.device),
+            true_MTF=torch.cat(true).to(place.device, place.dtype),
+            known_MT=torch.cat(known).to(place.device),
+            place=place,
+        )
+
+    def init_server(self, num_clients: int) -> State:
+        return {"clients": torch.tensor([num_clients])}
+
+    def init_clients(self, ctx: Context, w0: Tree, work: _Work) -> list[State]:
+        first = self.generator(ctx).init(work.clients.num_features, torch_stream(ctx.seed, "fedsage", "generator"))
+        first = tree_map(lambda leaf: leaf.to(work.place.device, work.place.dtype), first)
+        parameters = stacked(first | {CLASSIFIER + name: leaf for name, leaf in w0.items()}, len(work.data))
+        return apart({"parameters": parameters, **adam_init(parameters)}, len(work.data))
+
+    def generator(self, ctx: Context) -> Generator:
+        return Generator(ctx.model, self.neighbours)
+
+    def send(self, server: State, step: int, client: int) -> Message:
+        clients = int(tensor(server["clients"]))
+        number, showing = self._round(step)
+        if step <= self.epochs or clients == 1:
+            return {}
+        if showing:  # the gradient of the round before
+            by = (client + turn(number - 1, clients)) % clients
+            return {"gradient": tree_map(lambda leaf: leaf[by : by + 1], tree(server["gradient"]))}
+        whose = (client - turn(number, clients)) % clients
+        head = tree_map(lambda leaf: leaf[whose : whose + 1], tree(server["head"]))
+        return {"head": head, "latent": tensor(server["latent"])[whose : whose + 1]}
+
+    def server(self, ctx: Context, step: int, server: State, up: list[Message]) -> State:
+        return {"clients": server["clients"], **together(up)} if up[0] else server
+
+    def clients(
+        self, ctx: Context, step: int, own: list[State], received: list[Message], work: _Work
+    ) -> tuple[list[State], list[Message]]:
+        state, message, nothing = together(own), together(received), [Message() for _ in own]
+        if step < self.epochs:
+            return apart(self.train_alone(ctx, step, state, work), len(own)), nothing
+        number, showing = self._round(step)
+        if not showing:
+            return own, apart({"gradient": self.score(ctx, number, message, work)}, len(own)) if message else nothing
+        if step == self.epochs:  # from here on the head has an optimiser of its own, and the rest none
+            head = feature_head(tree(state["parameters"]))
+            state = {"parameters": state["parameters"], **adam_init(head)}
+        else:
+            state = self.train_head(ctx, number - 1, state, message, work)
+        if number == self.rounds:
+            return apart(state, len(own)), nothing
+        weights = tree(state["parameters"])
+        shown = apart({"head": feature_head(weights), "latent": self.latents(ctx, number, weights, work)}, len(own))
+        return apart(state, len(own)), shown
+
+    def train_alone(self, ctx: Context, epoch: int, state: State, work: _Work) -> State:
+        """One step of Adam on the generator and its classifier."""
+        parameters = tree(state["parameters"])
+        leaves = {name: leaf.detach().requires_grad_() for name, leaf in parameters.items()}
+        loss = sum(part.sum() for part in self.losses(ctx, epoch, leaves, work).values())
+        gradients = torch.autograd.grad(loss, list(leaves.values()))  # type: ignore[arg-type]
+        rates = dict.fromkeys(leaves, ctx.lr)
+        optimiser = adam_step(parameters, dict(zip(leaves, gradients, strict=True)), state, rates, ctx.weight_decay)
+        return {"parameters": parameters, **optimiser}
+
+    def losses(self, ctx: Context, epoch: int, parameters: Tree, work: _Work) -> dict[str, Tensor]:
+        """The three losses of phase one, each [K]."""
+        generator, own = self.generator(ctx), work.clients.segments
+        z_NL = generator.encode(parameters, work.clients)
+        count_N = generator.counts(parameters, z_NL, own)
+        each_N = torch.nn.functional.smooth_l1_loss(count_N, work.lost_N, reduction="none")
+        noisy_NL = z_NL + noise(ctx.seed, work, "alone", epoch)
+        generated = generator.features(parameters, noisy_NL[work.rows_M], work.own_M)
+        matched_M = greedy_loss(generated, work.true_MTF, work.known_MT)
+        classifier = {
+            name.removeprefix(CLASSIFIER): leaf for name, leaf in parameters.items() if name.startswith(CLASSIFIER)
+        }
+        mended = self.mended(generator, parameters, noisy_NL, count_N.detach(), work)
+        return {
+            "count": mean_by_client(each_N, own),
+            "features": mean_by_client(matched_M, work.own_M),
+            "task": ctx.task.loss(ctx.model, classifier, mended, Step(ctx.seed, 0, epoch, ctx.dropout)),
+        }
+
+    def mended(self, generator: Generator, w: Tree, z_NL: Tensor, count_N: Tensor, work: _Work) -> Clients:
+        """The graph that is left, with generated neighbours; their features have a gradient."""
+        x_GF, owner = generate(generator, w, z_NL, count_N, work.clients.segments)
+        position = owner.cpu().numpy()
+        start = np.cumsum([0] + [own.num_nodes for own in work.left])
+        bounds = np.searchsorted(position, start)
+        parts, order = [], []
+        for client, own in enumerate(work.left):
+            mine = np.arange(bounds[client], bounds[client + 1])
+            # Features come below, dense and with a gradient; here only the structure is built.
+            bare = replace(own, x=sp.csr_matrix((own.num_nodes, 0)))
+            anchor = torch.from_numpy(position[mine] - start[client])
+            parts.append(bare.extended(Added(sp.csr_matrix((len(mine), 0)), anchor, torch.arange(len(mine)))))
+            order += [np.arange(start[client], start[client + 1]), start[-1] + mine]
+        place = work.place
+        structure = stack(parts, place.num_classes, place.device, place.dtype)
+        x = torch.cat([work.x_NF, x_GF])[torch.from_numpy(np.concatenate(order)).to(place.device)]
+        propagated = propagate(structure.adjacency, x)
+        return replace(structure, x=x, propagated=propagated, num_features=x.shape[1])
+
+    def latents(self, ctx: Context, number: int, w: Tree, work: _Work) -> Tensor:
+        """What the head makes neighbours of, for nodes that each client samples, [K, B, L]."""
+        with torch.no_grad():
+            z_NL = self.generator(ctx).encode(w, work.clients) + noise(ctx.seed, work, "together", number)
+        rows = []
+        for own, (start, end) in zip(work.left, work.clients.segments.spans, strict=True):
+            stream = numpy_stream(ctx.seed, "fedsage", "shown", own.id, number)
+            rows.append(start + stream.integers(end - start, size=SAMPLED))
+        return z_NL[torch.from_numpy(np.concatenate(rows)).to(z_NL.device)].view(len(rows), SAMPLED, -1)
+
+    def score(self, ctx: Context, number: int, message: Message, work: _Work) -> Tree:
+        """The gradient of other clients' heads, scored against neighbours of nodes sampled here."""
+        head = {name: leaf.detach().requires_grad_() for name, leaf in tree(message["head"]).items()}
+        latent_KBL, place = tensor(message["latent"]), work.place
+        targets = [sampled_neighbours(own, ctx.seed, number, self.neighbours) for own in work.data]
+        true, known = (torch.cat(part) for part in zip(*targets, strict=True))
+        segments = Segments.of([SAMPLED] * len(latent_KBL), place.dtype, place.device)
+        generated = self.generator(ctx).features(head, latent_KBL.flatten(0, 1), segments)
+        # A node without neighbours scores nothing.
+        has = known.any(1).to(place.device)
+        known[:, 0] |= ~known.any(1)
+        matched = greedy_loss(generated, true.to(place.device, place.dtype), known.to(place.device)) * has
+        gradients = torch.autograd.grad(matched.sum() / SAMPLED, list(head.values()))
+        return dict(zip(head, gradients, strict=True))
+
+    def train_head(self, ctx: Context, number: int, state: State, message: Message, work: _Work) -> State:
+        """One step of Adam on the feature head alone: its own loss and another client's."""
+        generator, parameters = self.generator(ctx), tree(state["parameters"])
+        head = feature_head(parameters)
+        leaves = {name: leaf.detach().requires_grad_() for name, leaf in head.items()}
+        with torch.no_grad():
+            z_NL = generator.encode(parameters, work.clients) + noise(ctx.seed, work, "together", number)
+        generated = generator.features(leaves, z_NL[work.rows_M], work.own_M)
+        matched_K = mean_by_client(greedy_loss(generated, work.true_MTF, work.known_MT), work.own_M)
+        found = torch.autograd.grad(matched_K.sum(), list(leaves.values()))
+        gradients = dict(zip(leaves, found, strict=True))
+        if message:
+            gradients = tree_map(torch.add, gradients, tree(message["gradient"]))
+        optimiser = adam_step(head, gradients, state, dict.fromkeys(head, ctx.lr), ctx.weight_decay)
+        return {"parameters": parameters, **optimiser}
+
+    @torch.no_grad()
+    def added(self, ctx: Context, own: list[State], work: _Work) -> list[Added]:
+        """The whole graphs, mended."""
+        generator, weights, place = self.generator(ctx), tree(together(own)["parameters"]), work.place
+        data = stack(work.data, place.num_classes, place.device, place.dtype)
+        z_NL = generator.encode(weights, data)
+        count_N = generator.counts(weights, z_NL, data.segments)
+        x_GF, owner = (part.cpu().numpy() for part in generate(generator, weights, z_NL, count_N, data.segments))
+        found = []
+        for start, end in data.segments.spans:
+            mine = np.flatnonzero((owner >= start) & (owner < end))
+            anchor = torch.from_numpy(owner[mine] - start)
+            found.append(Added(sp.csr_matrix(x_GF[mine]), anchor, torch.arange(len(mine))))
+        return found
+
+
+def turn(number: int, clients: int) -> int:
+    """How far ahead the client is that scores one in a round: every other client in its turn."""
+    return 1 + number % (clients - 1)
+
+
+def feature_head(parameters: Tree) -> Tree:
+    return {name: leaf for name, leaf in parameters.items() if name.startswith(FEATURE_HEAD)}
+
+
+def hidden_rows(graph: Subgraph, seed: int) -> Tensor:
+    """Which nodes of a client are hidden in phase one, [N] bool; never one whose label trains the classifier."""
+    free = torch.arange(graph.num_nodes) if graph.links else torch.nonzero(~graph.train).flatten()
+    order = numpy_stream(seed, "fedsage", "hidden", graph.id).permutation(len(free))
+    held_out = order[: round(HELD_OUT * graph.num_nodes)]
+    hidden = torch.zeros(graph.num_nodes, dtype=torch.bool)
+    hidden[free[torch.from_numpy(held_out[: round(HIDDEN * len(held_out))])]] = True
+    return hidden
+
+
+def lost_neighbours(graph: Subgraph, hidden: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Of the nodes that are left: how many hidden neighbours each had, which had any, and these (at most so many).
+
+    [N], [M], [M, most, F] and, which of these places are filled, [M, most].
+    """
+    a = adjacency_of(graph.edges, graph.num_nodes)[(~hidden).numpy()][:, hidden.numpy()].tocsr()
+    lost = np.diff(a.indptr)
+    rows = np.flatnonzero(lost)
+    true, known = neighbours_of(a[rows], graph.x[hidden.numpy()], most)
+    return torch.from_numpy(lost), torch.from_numpy(rows), true, known
+
+
+def sampled_neighbours(graph: Subgraph, seed: int, number: int, most: int) -> tuple[Tensor, Tensor]:
+    """Neighbours of nodes that a client samples to score another's generator, [B, most, F] and [B, most]."""
+    a = adjacency_of(graph.edges, graph.num_nodes)
+    candidates = np.flatnonzero(np.diff(a.indptr))
+    candidates = candidates if len(candidates) else np.arange(graph.num_nodes)
+    stream = numpy_stream(seed, "fedsage", "scored", graph.id, number)
+    return neighbours_of(a[stream.choice(candidates, size=SAMPLED)], graph.x, most)
+
+
+def neighbours_of(a: Any, x: Any, most: int) -> tuple[Tensor, Tensor]:
+    """The features of the first neighbours in every row of an adjacency, padded with zeros, and which are there."""
+    count = np.minimum(np.diff(a.indptr), most)
+    known = np.arange(most) < count[:, None]
+    place = a.indptr[:-1, None] + np.arange(most)
+    true = np.zeros((*known.shape, x.shape[1]))
+    true[known] = x[a.indices[place[known]]].toarray()
+    return torch.from_numpy(true), torch.from_numpy(known)
+
+
+def generate(generator: Generator, w: Tree, z_NL: Tensor, count_N: Tensor, segments: Segments) -> tuple[Tensor, Tensor]:
+    """Generated neighbours [G, F] and the row of the node each belongs to, [G], ascending."""
+    count_N = count_N.round().clamp(0, generator.neighbours).long()
+    rows = torch.nonzero(count_N).flatten()
+    sizes = torch.bincount(segments.owner_N[rows], minlength=len(segments.sizes)).tolist()
+    own = Segments.of(sizes, z_NL.dtype, z_NL.device)
+    generated = generator.features(w, z_NL[rows], own)
+    wanted = torch.arange(generator.neighbours, device=rows.device) < count_N[rows].unsqueeze(1)
+    return generated[wanted], torch.repeat_interleave(rows, count_N[rows])
+
+
+def noise(seed: int, work: _Work, phase: str, number: int) -> Tensor:
+    """Standard normal, [N, L]; a client's depends on nobody else's."""
+    parts = [
+        numpy_stream(seed, "fedsage", "noise", phase, own.id, number).standard_normal((own.num_nodes, LATENT))
+        for own in work.left
+    ]
+    return torch.from_numpy(np.concatenate(parts)).to(work.place.device, work.place.dtype)
+
+
+def mean_by_client(value_M: Tensor, segments: Segments) -> Tensor:
+    """The mean over the rows of each client, [K]; zero without any."""
+    total_K = value_M.new_zeros(len(segments.sizes)).index_add(0, segments.owner_N, value_M)
+    return total_K / torch.tensor(segments.sizes, device=value_M.device).clamp(min=1)

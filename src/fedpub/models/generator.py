@@ -1,0 +1,71 @@
+"""FedSage+'s generator of missing neighbours (Zhang et al., 2021): how many a node lacks, and what they look like.
+
+    z = encoder(G)      count = ReLU(z · c + b)      x̂_1 .. x̂_P = ReLU((z + ε) A + a) B + b      ε ~ N(0, 1) in training
+
+Axes: K clients, N nodes, M chosen nodes, L latent, P generated neighbours of a node, T true ones, F features.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedpub.blocks import Segments, segment_add, segment_matmul
+from fedpub.data.clients import Clients
+from fedpub.models.base import Model, glorot
+from fedpub.tree import Tree
+
+LATENT, HEAD = 64, 64  # widths
+ENCODER = "encoder."
+FEATURE_HEAD = "head"  # how the names of the feature head's parameters start
+
+
+@dataclass(frozen=True)
+class Generator:
+    encoder: Model
+    neighbours: int = 5  # P, the most that a node can get
+
+    def init(self, num_features: int, stream: torch.Generator) -> Tree:
+        """The first parameters, without a client axis."""
+        encoder = self.encoder.init(num_features, LATENT, stream)
+        out = self.neighbours * num_features
+        return {ENCODER + name: leaf for name, leaf in encoder.items()} | {
+            "count.weight": glorot(LATENT, 1, stream),
+            "count.bias": torch.zeros(1, dtype=torch.float64),
+            "head1.weight": glorot(LATENT, HEAD, stream),
+            "head1.bias": torch.zeros(HEAD, dtype=torch.float64),
+            "head2.weight": glorot(HEAD, out, stream),
+            "head2.bias": torch.zeros(out, dtype=torch.float64),
+        }
+
+    def encode(self, w: Tree, data: Clients) -> Tensor:
+        """The latent of every node, [N, L]."""
+        own = {name.removeprefix(ENCODER): leaf for name, leaf in w.items() if name.startswith(ENCODER)}
+        return self.encoder.apply(own, data)
+
+    def counts(self, w: Tree, z_NL: Tensor, segments: Segments) -> Tensor:
+        """How many neighbours every node lacks, [N]."""
+        product = segment_matmul(z_NL, w["count.weight"], segments)
+        return torch.relu(segment_add(product, w["count.bias"], segments)).squeeze(1)
+
+    def features(self, w: Tree, z_ML: Tensor, segments: Segments) -> Tensor:
+        """The neighbours of chosen nodes, [M, P, F]; `segments` tells whose nodes they are."""
+        h = torch.relu(segment_add(segment_matmul(z_ML, w["head1.weight"], segments), w["head1.bias"], segments))
+        flat = segment_add(segment_matmul(h, w["head2.weight"], segments), w["head2.bias"], segments)
+        return flat.view(len(z_ML), self.neighbours, flat.shape[1] // self.neighbours)
+
+
+def greedy_loss(generated_MPF: Tensor, true_MTF: Tensor, known_MT: Tensor) -> Tensor:
+    """Each generated neighbour against the nearest true one: the mean squared error, averaged over the P, [M].
+
+    `known_MT` tells which of the T places hold a true neighbour; a node has at least one.
+    """
+    with torch.no_grad():
+        square = (generated_MPF**2).sum(2, keepdim=True) + (true_MTF**2).sum(2).unsqueeze(1)
+        distance_MPT = square - 2 * generated_MPF @ true_MTF.mT
+        nearest_MP = distance_MPT.masked_fill(~known_MT.unsqueeze(1), float("inf")).argmin(2)
+        index = nearest_MP.unsqueeze(2).expand(-1, -1, true_MTF.shape[2])
+        target_MPF = true_MTF.gather(1, index)
+    return ((generated_MPF - target_MPF) ** 2).mean((1, 2))

@@ -1,0 +1,160 @@
+"""Whether two nodes are linked: a score for every pair, binary cross entropy, ROC-AUC.
+
+    z = encoder(G)      s(u, v) = z_u · z_v, or with `mlp`      s(u, v) = a · ReLU(W (z_u ⊙ z_v) + b) + c
+
+A step takes every training edge and as many random pairs that are no edges. Messages pass along training edges only.
+
+Axes: K clients, N nodes, E training edges, P judged pairs, R reported clients, H the encoder's outputs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedpub.data.clients import Clients, Report
+from fedpub.data.graph import Graph, to_scipy
+from fedpub.data.links import Judged, LinkSplit, StackedLinks, links_of, split_links
+from fedpub.data.split import Ratios
+from fedpub.data.subgraph import Propagation, Subgraph
+from fedpub.errors import FedpubError
+from fedpub.models.base import Model, glorot
+from fedpub.tasks.base import Step
+from fedpub.tree import Tree
+
+Decoder = Literal["dot", "mlp"]
+
+
+@dataclass(frozen=True)
+class LinkPrediction:
+    width: int = 128
+    """The encoder's outputs."""
+    decoder: Decoder = "dot"
+
+    metric: ClassVar[str] = "ROC-AUC"
+    second: ClassVar[str] = "average precision"
+    examples: ClassVar[str] = "edges"
+
+    def divide(
+        self, graph: Graph, nodes: tuple[Tensor, ...], seed: int, ratios: Ratios, kind: Propagation
+    ) -> list[Subgraph]:
+        chosen = split_links(graph.edges, graph.num_nodes, nodes, seed, ratios)
+        made = [_subgraph(graph, own, chosen, client, kind, {client: own}) for client, own in enumerate(nodes)]
+        if not any(own.num_train for own in made):
+            raise FedpubError(
+                f"graph {graph.name!r} has no edge to learn from: no client holds both ends of one; take fewer clients "
+                "or another scenario"
+            )
+        return made
+
+    def undivided(
+        self, graph: Graph, nodes: tuple[Tensor, ...], seed: int, ratios: Ratios, kind: Propagation
+    ) -> tuple[Subgraph, Report]:
+        chosen = split_links(graph.edges, graph.num_nodes, nodes, seed, ratios)
+        everything = _subgraph(graph, torch.arange(graph.num_nodes), chosen, 0, kind, dict(enumerate(nodes)))
+        return everything, Report.of(nodes)
+
+    def outputs(self, num_classes: int) -> int:
+        return self.width
+
+    def init(self, stream: torch.Generator) -> Tree:
+        if self.decoder == "dot":
+            return {}
+        return {
+            "decoder1.weight": glorot(self.width, self.width, stream),
+            "decoder1.bias": torch.zeros(self.width, dtype=torch.float64),
+            "decoder2.weight": glorot(self.width, 1, stream),
+            "decoder2.bias": torch.zeros(1, dtype=torch.float64),
+        }
+
+    def loss(self, model: Model, w: Tree, data: Clients, step: Step) -> Tensor:
+        links, owner_E = _links(data), _links(data).train_owner_E
+        z_NH = model.apply(w, data, step.dropout)
+        negative = links.negatives.draw(step.seed, data.ids_K, owner_E, links.train_row_E, step.round, step.epoch)
+        softplus = torch.nn.functional.softplus
+        missed_E = softplus(-self.score(w, z_NH, links.train, owner_E))
+        taken_E = softplus(self.score(w, z_NH, negative, owner_E))
+        # A client all of whose pairs are edges has no negatives.
+        has_E = (links.negatives.count_K > 0)[owner_E].to(z_NH.dtype)
+        each_E = (missed_E + has_E * taken_E) / (1 + has_E)
+        total_K = z_NH.new_zeros(data.num_clients).index_add(0, owner_E, each_E)
+        return total_K / data.num_train_K.clamp(min=1)
+
+    def score(self, w: Tree, z_NH: Tensor, pairs: Tensor, owner_P: Tensor) -> Tensor:
+        """The logit that a pair is linked, [P]; `owner_P` is the client whose decoder is asked."""
+        # index_select has a gradient that adds rows; plain indexing sorts them first.
+        product_PH = z_NH.index_select(0, pairs[0]) * z_NH.index_select(0, pairs[1])
+        if self.decoder == "dot":
+            return product_PH.sum(1)
+        hidden = torch.relu(_per_client(product_PH, w["decoder1.weight"], owner_P) + w["decoder1.bias"][owner_P])
+        return (hidden * w["decoder2.weight"][owner_P, :, 0]).sum(1) + w["decoder2.bias"][owner_P, 0]
+
+    @torch.no_grad()
+    def evaluate(self, model: Model, w: Tree, data: Clients) -> dict[str, Tensor]:
+        links, z_NH = _links(data), model.apply(w, data)
+        found = {}
+        for name, judged in (("val", links.val), ("test", links.test)):
+            score_P = self.score(w, z_NH, judged.pairs, data.segments.owner_N[judged.pairs[0]])
+            auc_R, precision_R = ranking(score_P, judged.true, judged.owner, data.report.num_clients)
+            found[name] = auc_R
+        found["test_ap"] = precision_R
+        return found
+
+    def sizes(self, data: Clients) -> Tensor:
+        judged: Judged = _links(data).test
+        return torch.bincount(judged.owner[judged.true], minlength=data.report.num_clients)
+
+
+def _subgraph(
+    graph: Graph, own: Tensor, chosen: LinkSplit, client: int, kind: Propagation, judged: dict[int, Tensor]
+) -> Subgraph:
+    edges, links = links_of(graph.edges, graph.num_nodes, own, chosen, judged)
+    y, nobody = graph.y[own], torch.zeros(len(own), dtype=torch.bool)
+    x = to_scipy(graph.x)[own.numpy()].astype(np.float64)
+    return Subgraph(client, own, x, edges, y, y >= 0, nobody, nobody, propagation=kind, links=links)
+
+
+def _links(data: Clients) -> StackedLinks:
+    assert data.links is not None, "these clients were not divided for link prediction"
+    return data.links
+
+
+def _per_client(x_PH: Tensor, w_KHJ: Tensor, owner_P: Tensor) -> Tensor:
+    """Every row times its client's matrix, [P, J]; rows are in the order of clients."""
+    count = torch.bincount(owner_P, minlength=len(w_KHJ)).tolist()
+    return torch.cat([part @ w for part, w in zip(torch.split(x_PH, count), w_KHJ, strict=True)])
+
+
+def ranking(score_P: Tensor, true_P: Tensor, owner_P: Tensor, clients: int) -> tuple[Tensor, Tensor]:
+    """ROC-AUC and average precision of every client, [R], double; NaN where one kind of pair is missing.
+
+    Pairs of equal score count half in the one, and share a threshold in the other.
+    """
+    order = torch.argsort(score_P, descending=True, stable=True)
+    order = order[torch.argsort(owner_P[order], stable=True)]  # by client, best first
+    score, true, owner = score_P[order], true_P[order].double(), owner_P[order]
+    new = torch.ones_like(owner, dtype=torch.bool)
+    new[1:] = (owner[1:] != owner[:-1]) | (score[1:] != score[:-1])
+    group = torch.cumsum(new, 0) - 1
+    size = int(group[-1]) + 1 if len(group) else 0
+    positive_G = true.new_zeros(size).index_add(0, group, true)
+    negative_G = true.new_zeros(size).index_add(0, group, 1 - true)
+    owner_G = owner[new]
+    positive_R = true.new_zeros(clients).index_add(0, owner_G, positive_G)
+    negative_R = true.new_zeros(clients).index_add(0, owner_G, negative_G)
+
+    def before(value_G: Tensor, total_R: Tensor) -> Tensor:
+        """The client's sum over its groups up to and with each."""
+        return torch.cumsum(value_G, 0) - (torch.cumsum(total_R, 0) - total_R)[owner_G]
+
+    found_G, wrong_G = before(positive_G, positive_R), before(negative_G, negative_R)
+    # Of the negatives in a group, all positives of better groups and half of its own are ahead.
+    ahead_R = true.new_zeros(clients).index_add(0, owner_G, negative_G * (found_G - positive_G / 2))
+    precision_R = true.new_zeros(clients).index_add(0, owner_G, positive_G * found_G / (found_G + wrong_G))
+    nothing = (positive_R == 0) | (negative_R == 0)
+    auc_R = (ahead_R / (positive_R * negative_R)).masked_fill(nothing, float("nan"))
+    return auc_R, (precision_R / positive_R).masked_fill(nothing, float("nan"))
