@@ -5,6 +5,7 @@ Axes: K clients, N nodes of all clients one after the other, F inputs, H outputs
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -103,6 +104,35 @@ def propagate(adjacency: SparseRows, h_NH: Tensor) -> Tensor:
     """One step along the edges: the adjacency of all clients times their nodes' values."""
     product: Tensor = _SparseMatmul.apply(h_NH, adjacency.forward, adjacency.backward)  # type: ignore[no-untyped-call]
     return product
+
+
+def pair_product(z_NH: Tensor, pairs: Tensor) -> Tensor:
+    """z_u · z_v of pairs [2, P], all at once: [P]."""
+    product: Tensor = _PairProduct.apply(z_NH, pairs)  # type: ignore[no-untyped-call]
+    return product
+
+
+class _PairProduct(torch.autograd.Function):
+    """Its gradient adds many rows to each node: as a sparse product that is several times faster than row by row."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, pairs: Tensor) -> Tensor:
+        ctx.save_for_backward(z, pairs)
+        return (z.index_select(0, pairs[0]) * z.index_select(0, pairs[1])).sum(1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        z, pairs = ctx.saved_tensors
+        end, order = pairs.flatten().sort(stable=True)  # in a fixed order, so that sums are the same every time
+        other = pairs.flip(0).flatten()[order]
+        pointer = torch.searchsorted(end, torch.arange(len(z) + 1, device=z.device))
+        values = gradient.repeat(2)[order]
+        size = (len(z), len(z))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+            mixing = torch.sparse_csr_tensor(pointer, other, values, size=size, check_invariants=False)
+        return mixing @ z, None
 
 
 class _SparseMatmul(torch.autograd.Function):

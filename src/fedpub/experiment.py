@@ -39,6 +39,8 @@ ROUNDS_AND_EPOCHS = {
     "communities-5-5-40": (100, 3),
     "communities-5-15": (100, 3),
 }
+# Link prediction steps on all edges at once, where the paper steps on batches of them: an epoch there is many steps.
+LINK_ROUNDS_AND_EPOCHS = (100, 10)
 OFFICIAL_WEIGHT_DECAY = 1e-6
 TAU, TAU_OVERLAPPING, TAU_SYNTHETIC = 3.0, 5.0, 10.0
 
@@ -100,7 +102,8 @@ class Experiment:
         for name, known in (("task", TASKS), ("model", MODELS)):
             if getattr(self, name) not in known:
                 raise unknown(name, getattr(self, name), known)
-        rounds, epochs = ROUNDS_AND_EPOCHS.get(self.dataset, (100, 1))
+        usual = LINK_ROUNDS_AND_EPOCHS if self._links else ROUNDS_AND_EPOCHS.get(self.dataset, (100, 1))
+        rounds, epochs = usual
         filled = replace(
             self,
             dataset=datasets.absolute(self.dataset),

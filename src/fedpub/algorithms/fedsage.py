@@ -40,6 +40,7 @@ from fedpub.tasks import Step
 from fedpub.tree import Message, State, Tree, apart, stacked, tensor, together, tree, tree_map
 
 HELD_OUT, HIDDEN = 0.4, 0.5  # share of the nodes that do not train, and the share of these that is hidden
+MATCHED = 1024  # nodes of a client whose generated neighbours are matched with the lost ones: bounds the memory
 SAMPLED = 64  # nodes by which another client's generator is scored
 CLASSIFIER = "classifier:"  # before the names of the classifier that is trained beside the generator
 
@@ -99,7 +100,7 @@ class Mending:
         pairs = list(zip(data, hidden, strict=True))
         left = [own.kept(torch.nonzero(~gone).flatten()) for own, gone in pairs]
         clients = stack(left, place.num_classes, place.device, place.dtype)
-        losses = [lost_neighbours(own, gone, self.neighbours) for own, gone in pairs]
+        losses = [lost_neighbours(own, gone, self.neighbours, ctx.seed) for own, gone in pairs]
         lost, rows, true, known = zip(*losses, strict=True)
         start = np.cumsum([0] + [own.num_nodes for own in left])
         return _Work(
@@ -287,14 +288,16 @@ def hidden_rows(graph: Subgraph, seed: int) -> Tensor:
     return hidden
 
 
-def lost_neighbours(graph: Subgraph, hidden: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def lost_neighbours(graph: Subgraph, hidden: Tensor, most: int, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Of the nodes that are left: how many hidden neighbours each had, which had any, and these (at most so many).
 
-    [N], [M], [M, most, F] and, which of these places are filled, [M, most].
+    [N], [M], [M, most, F] and, which of these places are filled, [M, most]. M is at most MATCHED, then a sample.
     """
     a = adjacency_of(graph.edges, graph.num_nodes)[(~hidden).numpy()][:, hidden.numpy()].tocsr()
     lost = np.diff(a.indptr)
     rows = np.flatnonzero(lost)
+    if len(rows) > MATCHED:
+        rows = np.sort(numpy_stream(seed, "fedsage", "matched", graph.id).choice(rows, size=MATCHED, replace=False))
     true, known = neighbours_of(a[rows], graph.x[hidden.numpy()], most)
     return torch.from_numpy(lost), torch.from_numpy(rows), true, known
 
@@ -313,7 +316,7 @@ def neighbours_of(a: Any, x: Any, most: int) -> tuple[Tensor, Tensor]:
     count = np.minimum(np.diff(a.indptr), most)
     known = np.arange(most) < count[:, None]
     place = a.indptr[:-1, None] + np.arange(most)
-    true = np.zeros((*known.shape, x.shape[1]))
+    true = np.zeros((*known.shape, x.shape[1]), dtype=x.dtype)
     true[known] = x[a.indices[place[known]]].toarray()
     return torch.from_numpy(true), torch.from_numpy(known)
 

@@ -1,8 +1,9 @@
 """Whether two nodes are linked: a score for every pair, binary cross entropy, ROC-AUC.
 
-    z = encoder(G)      s(u, v) = z_u · z_v, or with `mlp`      s(u, v) = a · ReLU(W (z_u ⊙ z_v) + b) + c
+    z = encoder(G)      s(u, v) = z_u · z_v + c, or with `mlp`      s(u, v) = a · ReLU(W (z_u ⊙ z_v) + b) + c
 
-A step takes every training edge and as many random pairs that are no edges. Messages pass along training edges only.
+The offset c is learnt: without it the products of pairs that are no edges would have to be negative. A step takes every
+training edge and as many random pairs that are no edges. Messages pass along training edges only.
 
 Axes: K clients, N nodes, E training edges, P judged pairs, R reported clients, H the encoder's outputs.
 """
@@ -16,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpub.blocks import pair_product
 from fedpub.data.clients import Clients, Report
 from fedpub.data.graph import Graph, to_scipy
 from fedpub.data.links import Judged, LinkSplit, StackedLinks, links_of, split_links
@@ -62,13 +64,13 @@ class LinkPrediction:
         return self.width
 
     def init(self, stream: torch.Generator) -> Tree:
+        offset = {"decoder.bias": torch.zeros(1, dtype=torch.float64)}
         if self.decoder == "dot":
-            return {}
-        return {
+            return offset
+        return offset | {
             "decoder1.weight": glorot(self.width, self.width, stream),
             "decoder1.bias": torch.zeros(self.width, dtype=torch.float64),
             "decoder2.weight": glorot(self.width, 1, stream),
-            "decoder2.bias": torch.zeros(1, dtype=torch.float64),
         }
 
     def loss(self, model: Model, w: Tree, data: Clients, step: Step) -> Tensor:
@@ -86,12 +88,14 @@ class LinkPrediction:
 
     def score(self, w: Tree, z_NH: Tensor, pairs: Tensor, owner_P: Tensor) -> Tensor:
         """The logit that a pair is linked, [P]; `owner_P` is the client whose decoder is asked."""
+        offset_P = w["decoder.bias"].index_select(0, owner_P).squeeze(1)
+        if self.decoder == "dot":
+            return pair_product(z_NH, pairs) + offset_P
         # index_select has a gradient that adds rows; plain indexing sorts them first.
         product_PH = z_NH.index_select(0, pairs[0]) * z_NH.index_select(0, pairs[1])
-        if self.decoder == "dot":
-            return product_PH.sum(1)
-        hidden = torch.relu(_per_client(product_PH, w["decoder1.weight"], owner_P) + w["decoder1.bias"][owner_P])
-        return (hidden * w["decoder2.weight"][owner_P, :, 0]).sum(1) + w["decoder2.bias"][owner_P, 0]
+        hidden_PH = _per_client(product_PH, w["decoder1.weight"], owner_P)
+        hidden_PH = torch.relu(hidden_PH + w["decoder1.bias"].index_select(0, owner_P))
+        return (hidden_PH * w["decoder2.weight"].squeeze(2).index_select(0, owner_P)).sum(1) + offset_P
 
     @torch.no_grad()
     def evaluate(self, model: Model, w: Tree, data: Clients) -> dict[str, Tensor]:
