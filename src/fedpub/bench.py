@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from fedpub.data.subgraph import Subgraph
+from fedpub.engine.setup import set_up
 from fedpub.engine.simulate import Federation, simulate
 from fedpub.errors import FedpubError, unknown
 from fedpub.experiment import Experiment, prepare
@@ -30,6 +31,7 @@ class Timing:
     seconds_per_round: float
     ratio: float | None  # how many times faster than `versus`
     versus: str | None
+    setup_seconds: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -60,6 +62,27 @@ def bench_engine(
             ratio = None if versus is None else medians[versus] / seconds
             found.append(Timing(name, federation.num_clients, seconds, ratio, versus))
     return found
+
+
+def bench_methods(
+    dataset: str, scenario: str, clients: int, methods: tuple[str, ...], repeats: int, device: str, root: Path | None
+) -> list[Timing]:
+    """Seconds per round of methods beside FedAvg's, and what their set-up takes before the first."""
+    if repeats < 1:
+        raise FedpubError(f"--repeats {repeats} is not possible; give 1 or more")
+    contenders: dict[str, Iterator[object]] = {}
+    seconds: dict[str, float] = {}
+    for method in dict.fromkeys(("fedavg", *methods)):
+        experiment = Experiment(dataset, scenario, clients, method, epochs=1, device=device).resolved()
+        ready = prepare(experiment, root)
+        made = set_up(experiment.algorithm(), experiment.context(), ready.federation)
+        seconds[method] = made.seconds if made else 0.0
+        contenders[method] = _rounds(experiment, made.extend(ready.federation) if made else ready.federation)
+    medians = _in_turns(contenders, repeats, torch.device(device))
+    return [
+        Timing(method, clients, taken, medians["fedavg"] / taken, "fedavg", seconds[method])
+        for method, taken in medians.items()
+    ]
 
 
 def _rounds(experiment: Experiment, federation: Federation) -> Iterator[object]:

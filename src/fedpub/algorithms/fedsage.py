@@ -40,7 +40,7 @@ from fedpub.tasks import Step
 from fedpub.tree import Message, State, Tree, apart, stacked, tensor, together, tree, tree_map
 
 HELD_OUT, HIDDEN = 0.4, 0.5  # share of the nodes that do not train, and the share of these that is hidden
-MATCHED = 1024  # nodes of a client whose generated neighbours are matched with the lost ones: bounds the memory
+AT_ONCE = 1024  # nodes of a client that a step of phase one generates neighbours of: bounds the memory
 SAMPLED = 64  # nodes by which another client's generator is scored
 CLASSIFIER = "classifier:"  # before the names of the classifier that is trained beside the generator
 
@@ -75,6 +75,7 @@ class _Work:
     own_M: Segments
     true_MTF: Tensor
     known_MT: Tensor
+    mended_N: Tensor  # bool: which nodes get generated neighbours in phase one
     place: Place
 
 
@@ -113,6 +114,7 @@ class Mending:
             own_M=Segments.of([len(own) for own in rows], place.dtype, place.device),
             true_MTF=torch.cat(true).to(place.device, place.dtype),
             known_MT=torch.cat(known).to(place.device),
+            mended_N=torch.cat([mended_rows(own, ctx.seed) for own in left]).to(place.device),
             place=place,
         )
 
@@ -185,7 +187,7 @@ class Mending:
         classifier = {
             name.removeprefix(CLASSIFIER): leaf for name, leaf in parameters.items() if name.startswith(CLASSIFIER)
         }
-        mended = self.mended(generator, parameters, noisy_NL, count_N.detach(), work)
+        mended = self.mended(generator, parameters, noisy_NL, count_N.detach() * work.mended_N, work)
         return {
             "count": mean_by_client(each_N, own),
             "features": mean_by_client(matched_M, work.own_M),
@@ -265,7 +267,7 @@ class Mending:
         for start, end in data.segments.spans:
             mine = np.flatnonzero((owner >= start) & (owner < end))
             anchor = torch.from_numpy(owner[mine] - start)
-            found.append(Added(sp.csr_matrix(x_GF[mine]), anchor, torch.arange(len(mine))))
+            found.append(Added(x_GF[mine], anchor, torch.arange(len(mine))))
         return found
 
 
@@ -288,18 +290,30 @@ def hidden_rows(graph: Subgraph, seed: int) -> Tensor:
     return hidden
 
 
+def mended_rows(graph: Subgraph, seed: int) -> Tensor:
+    """Which nodes get generated neighbours in phase one, [N] bool: all, or a sample of a large client's."""
+    stream = numpy_stream(seed, "fedsage", "mended", graph.id)
+    chosen = torch.zeros(graph.num_nodes, dtype=torch.bool)
+    chosen[torch.from_numpy(sample(np.arange(graph.num_nodes), stream))] = True
+    return chosen
+
+
 def lost_neighbours(graph: Subgraph, hidden: Tensor, most: int, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Of the nodes that are left: how many hidden neighbours each had, which had any, and these (at most so many).
 
-    [N], [M], [M, most, F] and, which of these places are filled, [M, most]. M is at most MATCHED, then a sample.
+    [N], [M], [M, most, F] and, which of these places are filled, [M, most]. M is at most AT_ONCE, then a sample.
     """
     a = adjacency_of(graph.edges, graph.num_nodes)[(~hidden).numpy()][:, hidden.numpy()].tocsr()
     lost = np.diff(a.indptr)
     rows = np.flatnonzero(lost)
-    if len(rows) > MATCHED:
-        rows = np.sort(numpy_stream(seed, "fedsage", "matched", graph.id).choice(rows, size=MATCHED, replace=False))
+    rows = sample(rows, numpy_stream(seed, "fedsage", "matched", graph.id))
     true, known = neighbours_of(a[rows], graph.x[hidden.numpy()], most)
     return torch.from_numpy(lost), torch.from_numpy(rows), true, known
+
+
+def sample(rows: np.ndarray, stream: np.random.Generator) -> np.ndarray:
+    """At most AT_ONCE of the rows, in their order."""
+    return rows if len(rows) <= AT_ONCE else np.sort(stream.choice(rows, size=AT_ONCE, replace=False))
 
 
 def sampled_neighbours(graph: Subgraph, seed: int, number: int, most: int) -> tuple[Tensor, Tensor]:

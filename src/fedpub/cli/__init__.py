@@ -21,6 +21,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "run": ("run:run_verb", "train one method on the clients of one graph"),
     "compare": ("compare:compare", "several methods on the same data and seeds, in one table"),
     "bench engine": ("bench:engine", "seconds per round, beside a plain loop with PyG's layers"),
+    "bench methods": ("bench:methods", "seconds per round of every method, beside FedAvg's"),
     "data list": ("data:list_", "the graphs that are known by name"),
     "data stats": ("data:stats", "what the clients of a partition look like"),
     "data partition": ("data:partition", "divide a graph among clients and save who holds what"),

@@ -118,6 +118,9 @@ def stack(
 
 def _rows(parts: list[Any], device: torch.device, dtype: torch.dtype) -> Rows:
     """Sparse where the device gains from it."""
+    if not all(sp.issparse(part) for part in parts):
+        dense = [part.toarray() if sp.issparse(part) else part for part in parts]
+        return torch.from_numpy(np.concatenate(dense)).to(device, dtype)
     density = sum(part.nnz for part in parts) / max(1, sum(part.shape[0] * part.shape[1] for part in parts))
     if device.type == "cpu" and density < SPARSE_BELOW:
         return _sparse(sp.block_diag(parts, format="csr"), device, dtype)
@@ -127,7 +130,10 @@ def _rows(parts: list[Any], device: torch.device, dtype: torch.dtype) -> Rows:
 def _seen(parts: list[Any]) -> Tensor:
     seen_KF = np.zeros((len(parts), parts[0].shape[1]), dtype=bool)
     for client, part in enumerate(parts):
-        seen_KF[client, part.indices[part.data != 0]] = True
+        if sp.issparse(part):
+            seen_KF[client, part.indices[part.data != 0]] = True
+        else:
+            seen_KF[client] = (part != 0).any(0)
     return torch.from_numpy(seen_KF)
 
 

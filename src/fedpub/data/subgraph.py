@@ -27,7 +27,7 @@ class Subgraph:
 
     id: int  # the client's number in the experiment; its random streams are named by it
     nodes: Tensor  # [N] the number of each node in the whole graph; -1 where another client or a generator gave it
-    x: Any  # SciPy CSR [N, F], double precision
+    x: Any  # [N, F] SciPy CSR in double precision; a NumPy array where generated features are among them
     edges: Tensor  # [2, E] pairs u < v along which messages pass
     y: Tensor  # [N]
     train: Tensor  # [N] bool
@@ -47,8 +47,8 @@ class Subgraph:
 
     @cached_property
     def propagated(self) -> Any:
-        """The features after one step along the edges, SciPy CSR [N, F]: layer one never propagates."""
-        return (self.adjacency @ self.x).tocsr()
+        """The features after one step along the edges, of the kind of `x`: layer one never propagates."""
+        return self.adjacency.astype(self.x.dtype) @ self.x
 
     @property
     def num_train(self) -> int:
@@ -79,7 +79,7 @@ class Subgraph:
         return replace(
             self,
             nodes=torch.cat([self.nodes, unknown]),
-            x=sp.vstack([self.x, added.x.astype(np.float64)], format="csr"),
+            x=_joined(self.x, added.x),
             edges=torch.cat([self.edges, torch.stack([added.anchor, self.num_nodes + added.node])], dim=1),
             y=torch.cat([self.y, unknown]),
             train=torch.cat([self.train, nobody]),
@@ -92,9 +92,15 @@ class Subgraph:
 class Added:
     """Nodes that a client's graph gets from elsewhere, each with edges to nodes that it has, in both directions."""
 
-    x: Any  # SciPy CSR [A, F]
+    x: Any  # [A, F] SciPy CSR, or a NumPy array where nearly nothing is zero
     anchor: Tensor  # [E] the client's node of each new edge
     node: Tensor  # [E] the added node, 0 .. A - 1
+
+
+def _joined(own: Any, added: Any) -> Any:
+    if sp.issparse(added):
+        return sp.vstack([own, added.astype(own.dtype)], format="csr")
+    return np.concatenate([own.toarray().astype(added.dtype), added])
 
 
 def normalised_adjacency(edges: Tensor, num_nodes: int, kind: Propagation) -> Any:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import scipy.sparse as sp
 import torch
 from torch import Tensor
 
@@ -49,9 +50,13 @@ class SetUp:
     def save(self, path: Path) -> None:
         tensors = {"bytes_up": self.bytes_up_K, "bytes_down": self.bytes_down_K}
         for client, own in enumerate(self.added):
-            x = from_scipy(own.x)
-            parts = {"indptr": x.crow_indices(), "indices": x.col_indices(), "values": x.values()}
-            parts |= {"shape": torch.tensor(x.shape), "anchor": own.anchor, "node": own.node}
+            parts = {"anchor": own.anchor, "node": own.node}
+            if sp.issparse(own.x):
+                x = from_scipy(own.x)
+                parts |= {"indptr": x.crow_indices(), "indices": x.col_indices(), "values": x.values()}
+                parts["shape"] = torch.tensor(x.shape)
+            else:
+                parts["x"] = torch.from_numpy(own.x)
             tensors |= {f"{client}/{name}": part for name, part in parts.items()}
         write_tensors(path, tensors, {"clients": str(len(self.added)), "seconds": str(self.seconds)})
 
@@ -69,6 +74,8 @@ class SetUp:
 
 def _added(tensors: dict[str, Tensor], prefix: str) -> Added:
     part = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    if "x" in part:
+        return Added(part["x"].numpy(), part["anchor"], part["node"])
     x = csr(part["indptr"], part["indices"], part["values"], tuple(part["shape"].tolist()))
     return Added(to_scipy(x), part["anchor"], part["node"])
 
