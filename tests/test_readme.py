@@ -47,6 +47,11 @@ def test_cora_as_written(real_data, tmp_path, monkeypatch):
     assert main([*shlex.split(command)[1:], "--rounds", "2"]) == 0
 
 
+def test_link_prediction_as_written(real_data):
+    (command,) = [command for command in commands("console") if "link-prediction" in command]
+    assert main([*shlex.split(command)[1:], "--rounds", "2", "--epochs", "1"]) == 0
+
+
 def test_the_python_example():
     (example,) = blocks("python")
     exec(example.replace("rounds=20", "rounds=2"), {})
