@@ -33,3 +33,12 @@ def test_every_method_gives_the_same_on_both(method, model, scenario, tmp_path):
     settings = {"scenario": scenario, "clients": clients, "method": method, "model": model}
     assert_alike(str(tmp_path / "tiny.graph"), **settings)
     assert_alike(str(tmp_path / "tiny.graph"), fraction=0.5, **settings)
+
+
+@pytest.mark.parametrize("decoder", ["dot", "mlp"])
+@pytest.mark.parametrize("method", list(METHODS))
+def test_every_method_predicts_the_same_links_on_both(method, decoder, tmp_path):
+    spec = Communities((3, 2), 21, 0.25, 0.05, 0.01, 3, 30, 0.6, 5, 0.3, 0.5)
+    communities_graph("tiny", spec).save(tmp_path / "tiny.graph")
+    settings = {"scenario": "random", "clients": 4, "method": method, "task": "link-prediction", "decoder": decoder}
+    assert_alike(str(tmp_path / "tiny.graph"), fraction=0.5, **settings)

@@ -40,7 +40,7 @@ ROUNDS_AND_EPOCHS = {
     "communities-5-15": (100, 3),
 }
 # Link prediction steps on all edges at once, where the paper steps on batches of them: an epoch there is many steps.
-LINK_ROUNDS_AND_EPOCHS = (100, 10)
+LINK_ROUNDS_AND_EPOCHS = (100, 20)
 OFFICIAL_WEIGHT_DECAY = 1e-6
 TAU, TAU_OVERLAPPING, TAU_SYNTHETIC = 3.0, 5.0, 10.0
 
@@ -247,6 +247,10 @@ def prepare(experiment: Experiment, root: Path | None = None, chunk: int | None 
     assert experiment.data_seed is not None
     assert experiment.ratios is not None
     graph = datasets.load(experiment.dataset, root)
+    if not graph.num_features:
+        raise FedpubError(
+            f"graph {graph.name!r} has no features to learn from; give its nodes some, such as their degree"
+        )
     parts = cached_partition(graph, experiment.scenario, experiment.clients, experiment.data_seed, experiment.alpha)
     kind, task = MODELS[experiment.model].propagation, experiment.learns()
     how = (graph, parts.nodes, experiment.data_seed, experiment.ratios, kind)
@@ -338,7 +342,7 @@ def _run(
         clock = now
         if on_round:
             on_round(row, experiment.rounds)
-        if store and not row.mean("val") <= best_val:  # also where nobody has validation nodes: the last one counts
+        if store and not row.mean("val") <= best_val:  # also where nobody has a validation set: the last one counts
             best_val = row.mean("val")
             weights = algorithm.personal(measured.snapshot.clients)
             best = tree_map(lambda leaf: leaf.detach().cpu().clone(), weights)

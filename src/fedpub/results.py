@@ -89,7 +89,7 @@ class Record:
     rows: list[Row] = field(default_factory=list)
 
     def best(self) -> Row:
-        """The first round with the highest mean validation value; the last one where nobody has validation nodes."""
+        """The first round with the highest mean validation value; the last one where nobody has a validation set."""
         values = [row.mean("val") for row in self.rows]
         if all(np.isnan(values)):
             return self.rows[-1]

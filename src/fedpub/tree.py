@@ -88,10 +88,11 @@ def together(parts: list[State]) -> State:
     """States of different clients, one after the other; the whole itself where they are what `apart` made of it."""
 
     def join(leaves: list[Tensor]) -> Tensor:
-        whole, at = leaves[0]._base, [leaf.data_ptr() for leaf in leaves]
-        same = whole is not None and len(whole) == len(leaves) and all(leaf._base is whole for leaf in leaves)
-        if whole is not None and same and at == [row.data_ptr() for row in whole]:
-            return whole
+        whole = leaves[0]._base
+        if whole is not None and len(whole) == len(leaves) and all(leaf._base is whole for leaf in leaves):
+            rows = [whole[at : at + 1] for at in range(len(whole))]
+            if [_place(row) for row in rows] == [_place(leaf) for leaf in leaves]:
+                return whole
         return leaves[0] if len(leaves) == 1 else torch.cat(leaves)
 
     joined: State = {}
@@ -101,6 +102,11 @@ def together(parts: list[State]) -> State:
         else:
             joined[name] = join([tensor(part[name]) for part in parts])
     return joined
+
+
+def _place(leaf: Tensor) -> tuple[int, torch.Size, tuple[int, ...]]:
+    """Where in memory a tensor lies, and how."""
+    return leaf.data_ptr(), leaf.shape, leaf.stride()
 
 
 def flatten(tree: Tree) -> Tensor:

@@ -32,13 +32,15 @@ from fedpub.data.subgraph import Added, Subgraph
 from fedpub.tree import Message, State, Tree, tensor, tree
 
 ROWS = 1024  # nodes that are compared with all others at a time
+ROUNDING = 1e-6  # cosines this close are equal; those of word counts often are, and often one half
 DENSE_ABOVE = 0.05  # share of non-zeros above which features are multiplied dense
 
 
 @dataclass(frozen=True)
 class FedGNN(FedAvg):
     relation: Literal["neighbourhood", "similarity"] | None = None
-    """What relates nodes of two clients. None: the same neighbourhood where clients overlap, else similar features."""
+    """What relates nodes of two clients. None: the same neighbourhood where clients overlap, else similar features,
+    which would give overlapping clients copies of nodes they hold."""
     threshold: float = 0.5
     """Cosine of the features above which two nodes are similar."""
     limit: int = 10
@@ -128,8 +130,9 @@ def similar_pairs(own: Any, other: Any, threshold: float, limit: int) -> tuple[n
     for start in range(0, own.shape[0], ROWS):
         product = own[start : start + ROWS] @ other.T
         product = product.toarray() if sp.issparse(product) else product
-        row, node = np.nonzero(product > threshold)
-        order = np.lexsort((node, -product[row, node], row))  # the most similar first; of equals the first node
+        row, node = np.nonzero(product > threshold + ROUNDING)
+        value = np.round(product[row, node] / ROUNDING)
+        order = np.lexsort((node, -value, row))  # the most similar first; of equals the first node
         row, node = row[order], node[order]
         place = np.arange(len(row)) - np.searchsorted(row, row)  # among those of the same row
         anchors.append(start + row[place < limit])
@@ -196,7 +199,7 @@ def _match(hashes_of: list[Tensor]) -> State:
             if key:
                 holders.setdefault(key, []).append((node, client, row))
     matched: list[set[tuple[tuple[int, int], int]]] = []
-    source: dict[int, tuple[int, int]] = {}  # who sends a node: the first client that has a match with it
+    source: dict[int, tuple[int, int]] = {}  # who sends a node: one of the clients where it has a match
     for nodes, keys in hashes_of:
         held = set(nodes.tolist())
         wanted = {(node, key): (client, row) for key in set(keys.tolist()) - {0} for node, client, row in holders[key]}

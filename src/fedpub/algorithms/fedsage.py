@@ -7,8 +7,9 @@
        min  |count − lost|₁ˢ + mean_p min_u ‖x̂_p − x_u‖² / F + L(mended G_i; θ_i)
 
 2. Together. Only the feature head H_i moves. Another client j, each in its turn, scores it against neighbours of nodes
-   that it samples itself, and sends the gradient of H_i back. That is a gradient of weights, over many nodes at once:
-   off one of the generated features, 2 (x̂ − x_u), client i could read x_u.
+   that it samples itself, and sends the gradient of H_i back: off a gradient of the generated features, 2 (x̂ − x_u),
+   client i could read x_u. One of weights is a mean over many nodes. It tells as much as means tell: a client whose
+   nodes all have the same neighbour gives that neighbour away.
 3. Client i mends its whole graph once, without noise: new nodes with edges in both directions. Then FedAvg from the
    common first weights, so that the classifier has the same budget as that of every other method.
 
@@ -33,6 +34,7 @@ from fedpub.blocks import Segments, propagate
 from fedpub.data.clients import Clients, stack
 from fedpub.data.graph import adjacency_of
 from fedpub.data.subgraph import Added, Subgraph
+from fedpub.errors import FedpubError
 from fedpub.models.generator import FEATURE_HEAD, LATENT, Generator, greedy_loss
 from fedpub.optim import adam_init, adam_step
 from fedpub.rng import numpy_stream, torch_stream
@@ -57,6 +59,13 @@ class FedSage(FedAvg):
     @property
     def uploads(self) -> frozenset[str]:
         return super().uploads | {"head", "latent", "gradient"}
+
+    def init_server(self, w0: Tree, num_clients: int) -> State:
+        if self.generated < 1:
+            raise FedpubError(
+                f"--generated {self.generated} leaves nothing to mend with; give 1 or more, or take fedavg"
+            )
+        return super().init_server(w0, num_clients)
 
     def setup(self) -> Mending:
         return Mending(self.generator_epochs, self.generator_rounds, self.generated)
@@ -169,8 +178,8 @@ class Mending:
         """One step of Adam on the generator and its classifier."""
         parameters = tree(state["parameters"])
         leaves = {name: leaf.detach().requires_grad_() for name, leaf in parameters.items()}
-        loss = sum(part.sum() for part in self.losses(ctx, epoch, leaves, work).values())
-        gradients = torch.autograd.grad(loss, list(leaves.values()))  # type: ignore[arg-type]
+        loss_K = torch.stack(list(self.losses(ctx, epoch, leaves, work).values())).sum(0)
+        gradients = torch.autograd.grad(loss_K.sum(), list(leaves.values()))
         rates = dict.fromkeys(leaves, ctx.lr)
         optimiser = adam_step(parameters, dict(zip(leaves, gradients, strict=True)), state, rates, ctx.weight_decay)
         return {"parameters": parameters, **optimiser}
@@ -180,6 +189,7 @@ class Mending:
         generator, own = self.generator(ctx), work.clients.segments
         z_NL = generator.encode(parameters, work.clients)
         count_N = generator.counts(parameters, z_NL, own)
+        check_counts(count_N.detach(), work.left, own)
         each_N = torch.nn.functional.smooth_l1_loss(count_N, work.lost_N, reduction="none")
         noisy_NL = z_NL + noise(ctx.seed, work, "alone", epoch)
         generated = generator.features(parameters, noisy_NL[work.rows_M], work.own_M)
@@ -262,6 +272,7 @@ class Mending:
         data = stack(work.data, place.num_classes, place.device, place.dtype)
         z_NL = generator.encode(weights, data)
         count_N = generator.counts(weights, z_NL, data.segments)
+        check_counts(count_N, work.data, data.segments)
         x_GF, owner = (part.cpu().numpy() for part in generate(generator, weights, z_NL, count_N, data.segments))
         found = []
         for start, end in data.segments.spans:
@@ -269,6 +280,16 @@ class Mending:
             anchor = torch.from_numpy(owner[mine] - start)
             found.append(Added(x_GF[mine], anchor, torch.arange(len(mine))))
         return found
+
+
+def check_counts(count_N: Tensor, data: list[Subgraph], segments: Segments) -> None:
+    wrong = torch.nonzero(~torch.isfinite(count_N)).flatten()
+    if len(wrong):
+        client = data[int(segments.owner_N[wrong[0]])].id
+        raise FedpubError(
+            f"the generator of client {client} diverged: it predicts {float(count_N[wrong[0]])} neighbours for a node; "
+            "lower --lr, or look at that client's features"
+        )
 
 
 def turn(number: int, clients: int) -> int:

@@ -1,4 +1,4 @@
-"""Oracle: one model on the whole graph with all edges, evaluated on the clients' test nodes.
+"""Oracle: one model on the whole graph with the edges between clients, judged by the clients' own test sets.
 
 No federation can have it; it shows what missing edges and divided labels cost.
 """

@@ -19,7 +19,7 @@ SECOND = {"test_f1": "macro-F1", "test_ap": "average precision"}  # further metr
 
 
 class Bar:
-    """A live bar with round, accuracy and time left; over `total` runs."""
+    """A live bar with round, metric and time left; over `total` runs."""
 
     def __init__(self, bar: Progress, total: int) -> None:
         self._bar, self._total, self._done = bar, total, 0

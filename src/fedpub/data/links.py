@@ -2,7 +2,7 @@
 
 A pair u < v has a number, v (v − 1) / 2 + u, so that the pairs that are no edges can be counted off and drawn
 uniformly, without trial and error. An edge has one role wherever it is held: what one client is judged by, no other
-trains on.
+trains on. (Who holds which node was decided on the whole graph, with all edges in sight.)
 
 Axes: E edges, P pairs, K clients, N nodes of all clients one after the other.
 """
@@ -40,6 +40,7 @@ class Links:
     val: Judged
     test: Judged
     apart: Tensor  # [2, X] never drawn as a negative: the edges of every role, and what anybody is judged by
+    num_nodes: int  # the client's own, which come first; pairs with others are never drawn
 
     def kept(self, rows: Tensor, num_nodes: int) -> Links:
         """The pairs between the given nodes, renumbered."""
@@ -52,7 +53,11 @@ class Links:
 
         train, apart = position[self.train], position[self.apart]
         return Links(
-            train[:, (train >= 0).all(0)], between(self.val), between(self.test), apart[:, (apart >= 0).all(0)]
+            train=train[:, (train >= 0).all(0)],
+            val=between(self.val),
+            test=between(self.test),
+            apart=apart[:, (apart >= 0).all(0)],
+            num_nodes=len(rows),
         )
 
 
@@ -135,7 +140,7 @@ def links_of(
             parts.append(Judged(pairs, is_edge, torch.full((pairs.shape[1],), client)))
     anybody = [inside(part) for client in chosen.negatives for part in client.values()]
     apart = torch.unique(pair_number(torch.cat([inside(edges), *anybody], dim=1)))
-    return train, Links(train, _joined(sets[VAL]), _joined(sets[TEST]), numbered_pair(apart))
+    return train, Links(train, _joined(sets[VAL]), _joined(sets[TEST]), numbered_pair(apart), len(own))
 
 
 _NOTHING = Judged(
@@ -160,8 +165,7 @@ def pair_number(pairs: Tensor) -> Tensor:
 def numbered_pair(number_P: Tensor) -> Tensor:
     """The pairs u < v with the given numbers, [2, P]."""
     v = ((1 + (1 + 8 * number_P.double()).sqrt()) / 2).long()
-    v = torch.where(v * (v - 1) // 2 > number_P, v - 1, v)  # the root may be off by its rounding
-    v = torch.where((v + 1) * v // 2 <= number_P, v + 1, v)
+    v = torch.where(v * (v - 1) // 2 > number_P, v - 1, v)  # the root may be rounded up
     return torch.stack([number_P - v * (v - 1) // 2, v])
 
 
@@ -210,7 +214,7 @@ def stack_links(parts: list[Links], sizes: list[int], reported: bool) -> Stacked
         train_row_E=row_E,
         val=_joined([moved(own.val, client) for client, own in enumerate(parts)]),
         test=_joined([moved(own.test, client) for client, own in enumerate(parts)]),
-        negatives=NonEdges.of([own.apart for own in parts], sizes),
+        negatives=NonEdges.of([own.apart for own in parts], [own.num_nodes for own in parts], start),
     )
 
 
@@ -228,29 +232,30 @@ class NonEdges:
     start_K: Tensor  # its first node among the N
 
     @staticmethod
-    def of(apart: list[Tensor], sizes: list[int]) -> NonEdges:
-        pairs_K = torch.tensor([n * (n - 1) // 2 for n in sizes])
+    def of(apart: list[Tensor], num_nodes: list[int], start: list[int]) -> NonEdges:
+        """Of clients with so many nodes, which start at the given rows."""
+        pairs_K = torch.tensor([n * (n - 1) // 2 for n in num_nodes])
         taken_K = torch.tensor([part.shape[1] for part in apart])
         number_K = torch.cumsum(pairs_K, 0) - pairs_K
         taken = [number + pair_number(part).sort().values for number, part in zip(number_K, apart, strict=True)]
-        count = torch.tensor(sizes)
         return NonEdges(
             gap_X=torch.cat(taken) - torch.arange(int(taken_K.sum())),
             first_K=number_K - (torch.cumsum(taken_K, 0) - taken_K),
             count_K=pairs_K - taken_K,
             number_K=number_K,
-            start_K=torch.cumsum(count, 0) - count,
+            start_K=torch.tensor(start),
         )
 
     def draw(self, seed: int, ids_K: Tensor, owner_E: Tensor, row_E: Tensor, *step: str | int) -> Tensor:
-        """A free pair for every example of a client, [2, E]; meaningless where `count_K` is zero.
+        """A free pair for every example of a client, [2, E]; a node with itself where `count_K` is zero.
 
         Counter-based: a pair depends on its client's number, the example's and the step alone.
         """
         word_E = counter_words(stream_keys(seed, ids_K, "negatives", *step)[owner_E], row_E)
         rank_E = self.first_K[owner_E] + word_E % self.count_K[owner_E].clamp(min=1)
         number_E = rank_E + torch.searchsorted(self.gap_X, rank_E, right=True)
-        return numbered_pair(number_E - self.number_K[owner_E]) + self.start_K[owner_E]
+        own = numbered_pair(number_E - self.number_K[owner_E]) * (self.count_K > 0)[owner_E]
+        return own + self.start_K[owner_E]
 
     def to(self, device: torch.device) -> NonEdges:
         fields = (self.gap_X, self.first_K, self.count_K, self.number_K, self.start_K)

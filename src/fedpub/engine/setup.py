@@ -17,7 +17,7 @@ from torch import Tensor
 from fedpub.algorithms.base import Algorithm, Context, NeedsSetup, Place
 from fedpub.data.graph import csr, from_scipy, to_scipy
 from fedpub.data.subgraph import Added
-from fedpub.engine.simulate import Federation, check_declared, first_weights
+from fedpub.engine.simulate import Federation, check_declared, check_numbers, first_weights
 from fedpub.engine.size import message_bytes
 from fedpub.errors import FedpubError
 from fedpub.files import read_tensors, write_tensors
@@ -62,13 +62,13 @@ class SetUp:
 
     @staticmethod
     def load(path: Path) -> SetUp:
-        tensors, header = read_tensors(path)
         try:
+            tensors, header = read_tensors(path)
             added = [_added(tensors, f"{client}/") for client in range(int(header["clients"]))]
             return SetUp(added, tensors["bytes_up"], tensors["bytes_down"], float(header["seconds"]))
-        except (KeyError, ValueError, RuntimeError) as error:
+        except (KeyError, TypeError, ValueError, RuntimeError, FedpubError) as error:
             raise FedpubError(
-                f"{path} is damaged ({error}); remove it and the checkpoint folder beside it to start this run anew"
+                f"{path} holds no set-up ({error}); remove it and the checkpoint folder beside it to begin anew"
             ) from error
 
 
@@ -84,6 +84,7 @@ def set_up(algorithm: Algorithm, ctx: Context, federation: Federation, on_step: 
     """All exchanges of a method before its first round; None where it has none."""
     if not isinstance(algorithm, NeedsSetup):
         return None
+    check_numbers(federation)
     began = time.monotonic()
     setup, everyone = algorithm.setup(), federation.subgraphs
     place = Place(federation.num_classes, federation.device, federation.dtype)

@@ -103,9 +103,8 @@ def simulate(
         raise ValueError(f"{type(algorithm).__name__} needs what fedpub.engine.setup.set_up makes of a federation")
     if federation.device.type == "cpu":
         keep_buffers()
+    check_numbers(federation)
     everyone = list(range(federation.num_clients))
-    if [own.id for own in federation.subgraphs] != everyone:
-        raise ValueError("the clients of a federation are numbered 0, 1, 2, ... in their order")
     all_chunks = federation.chunks(everyone)
     if start is None:
         w0 = first_weights(federation, ctx)
@@ -138,6 +137,11 @@ def simulate(
             ids=ids.cpu(),
             notes={name: note.cpu() for name, note in notes.items()},
         )
+
+
+def check_numbers(federation: Federation) -> None:
+    if [own.id for own in federation.subgraphs] != list(range(federation.num_clients)):
+        raise ValueError("the clients of a federation are numbered 0, 1, 2, ... in their order")
 
 
 def participants(seed: int, number: int, clients: int, fraction: float, failures: float) -> list[int]:

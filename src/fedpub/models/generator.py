@@ -33,7 +33,7 @@ class Generator:
         out = self.neighbours * num_features
         return {ENCODER + name: leaf for name, leaf in encoder.items()} | {
             "count.weight": glorot(LATENT, 1, stream),
-            "count.bias": torch.zeros(1, dtype=torch.float64),
+            "count.bias": torch.ones(1, dtype=torch.float64),  # from zero, ReLU's counts may stay zero for good
             "head1.weight": glorot(LATENT, HEAD, stream),
             "head1.bias": torch.zeros(HEAD, dtype=torch.float64),
             "head2.weight": glorot(HEAD, out, stream),

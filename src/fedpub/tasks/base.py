@@ -32,8 +32,6 @@ class Step:
 
 class Task(Protocol):
     metric: ClassVar[str]  # the name of the value that runs are compared by
-    second: ClassVar[str]  # that of another value, under which the columns have it as `test_` and its short name
-    examples: ClassVar[str]  # what it learns from
 
     def divide(
         self, graph: Graph, nodes: tuple[Tensor, ...], seed: int, ratios: Ratios, kind: Propagation
@@ -55,7 +53,7 @@ class Task(Protocol):
         """The mean training loss of every client, [K]; zero for a client that has nothing to train on."""
 
     def evaluate(self, model: Model, w: Tree, data: Clients) -> dict[str, Tensor]:
-        """`val` and `test` by the metric, and others, of every reported client, [R]; NaN where there is nothing."""
+        """`val` and `test` by the metric, and one more as `test_…`, of every reported client, [R]; NaN without any."""
 
     def sizes(self, data: Clients) -> Tensor:
         """How many test examples each reported client has, [R]."""

@@ -38,19 +38,13 @@ class LinkPrediction:
     decoder: Decoder = "dot"
 
     metric: ClassVar[str] = "ROC-AUC"
-    second: ClassVar[str] = "average precision"
-    examples: ClassVar[str] = "edges"
 
     def divide(
         self, graph: Graph, nodes: tuple[Tensor, ...], seed: int, ratios: Ratios, kind: Propagation
     ) -> list[Subgraph]:
         chosen = split_links(graph.edges, graph.num_nodes, nodes, seed, ratios)
         made = [_subgraph(graph, own, chosen, client, kind, {client: own}) for client, own in enumerate(nodes)]
-        if not any(own.num_train for own in made):
-            raise FedpubError(
-                f"graph {graph.name!r} has no edge to learn from: no client holds both ends of one; take fewer clients "
-                "or another scenario"
-            )
+        _check_edges(graph, made, ratios)
         return made
 
     def undivided(
@@ -58,6 +52,7 @@ class LinkPrediction:
     ) -> tuple[Subgraph, Report]:
         chosen = split_links(graph.edges, graph.num_nodes, nodes, seed, ratios)
         everything = _subgraph(graph, torch.arange(graph.num_nodes), chosen, 0, kind, dict(enumerate(nodes)))
+        _check_edges(graph, [everything], ratios)
         return everything, Report.of(nodes)
 
     def outputs(self, num_classes: int) -> int:
@@ -120,6 +115,17 @@ def _subgraph(
     y, nobody = graph.y[own], torch.zeros(len(own), dtype=torch.bool)
     x = to_scipy(graph.x)[own.numpy()].astype(np.float64)
     return Subgraph(client, own, x, edges, y, y >= 0, nobody, nobody, propagation=kind, links=links)
+
+
+def _check_edges(graph: Graph, made: list[Subgraph], ratios: Ratios) -> None:
+    """That somebody has something to learn from and, unless no test is asked for, to be judged by."""
+    links = [own.links for own in made if own.links is not None]
+    judged = not ratios[2] or any(bool(own.test.true.any()) for own in links)
+    if not judged or not any(own.train.shape[1] for own in links):
+        raise FedpubError(
+            f"graph {graph.name!r} has too few edges for link prediction: no client holds both ends of enough of them; "
+            "take fewer clients or another scenario"
+        )
 
 
 def _links(data: Clients) -> StackedLinks:

@@ -23,8 +23,6 @@ from fedpub.tree import Tree
 @dataclass(frozen=True)
 class NodeClassification:
     metric: ClassVar[str] = "accuracy"
-    second: ClassVar[str] = "macro-F1"
-    examples: ClassVar[str] = "nodes"
 
     def divide(
         self, graph: Graph, nodes: tuple[Tensor, ...], seed: int, ratios: Ratios, kind: Propagation
