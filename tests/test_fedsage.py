@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, ClassVar
@@ -22,6 +23,7 @@ from fedpub.algorithms.fedsage import (
     lost_neighbours,
     sampled_neighbours,
     turn,
+    whole_counts,
 )
 from fedpub.blocks import SparseRows, rows_matmul
 from fedpub.data.clients import Clients, stack
@@ -398,7 +400,7 @@ class Copying:
 
 
 def by_hand(clients: int, neighbours: int, features: int) -> Tree:
-    """A generator for which a node's first feature is the count, and whose head has nothing but zeros."""
+    """A generator for which softplus of a node's first feature is the count, and whose head has nothing but zeros."""
     ctx = context(Copying())
     first = Mending(0, 0, neighbours).generator(ctx).init(features, torch.Generator().manual_seed(0))
     weights = stacked(first, clients)
@@ -406,6 +408,11 @@ def by_hand(clients: int, neighbours: int, features: int) -> Tree:
         weights[name].zero_()
     weights["count.weight"][:, 0] = 1
     return weights
+
+
+def counted(count: float) -> float:
+    """The feature for which `by_hand` predicts so many neighbours."""
+    return math.log(math.expm1(count)) if count else -50.0
 
 
 def parameters_of(ctx: Context, work: Any, mending: Mending, count: float | None = None) -> Tree:
@@ -457,8 +464,10 @@ def test_the_losses_of_count_and_features_by_hand(monkeypatch):
         lambda own, seed: torch.isin(torch.arange(own.num_nodes), torch.tensor([1, 4][own.id :])),
     )
     ctx, mending = context(Copying()), Mending(1, 0, 2)
-    first = client([(3, 1), (0, 2), (1, 3), (1.5, 4), (0, 9)], ((0, 1), (1, 2), (2, 3), (3, 4)))
-    second = client([(0.5, 0), (0, 0)], (), number=1)
+    first = client(
+        [(counted(3), 1), (0, 2), (counted(1), 3), (counted(1.5), 4), (0, 9)], ((0, 1), (1, 2), (2, 3), (3, 4))
+    )
+    second = client([(counted(0.5), 0), (counted(0), 0)], (), number=1)
     work = mending.workspace(ctx, [first, second], PLACE)
     parameters = by_hand(2, 2, 2)
     parameters[CLASSIFIER + "identity"] = torch.eye(2, 3, dtype=torch.float64).repeat(2, 1, 1)
@@ -477,9 +486,9 @@ def test_the_mended_graph_that_trains_is_what_is_left_with_the_generated_neighbo
     parameters = parameters_of(ctx, work, mending)
     generator = mending.generator(ctx)
     z_NL = generator.encode(parameters, work.clients)
-    count_N = torch.arange(len(z_NL)).double() * 7 % 5 - 0.4  # -0.4 to 3.6: none to 3 neighbours
-    mended = mending.mended(generator, parameters, z_NL, count_N, work)
     wanted = [0, 1, 2, 3, 3]
+    count_N = torch.tensor(wanted)[torch.arange(len(z_NL)) * 7 % 5]
+    mended = mending.mended(generator, parameters, z_NL, count_N, work)
     parts = []
     for number, ((start, end), own) in enumerate(zip(work.clients.segments.spans, work.left, strict=True)):
         weights = {name: leaf[number : number + 1] for name, leaf in parameters.items()}
@@ -735,11 +744,12 @@ def test_nodes_that_are_sampled_have_neighbours():
 
 
 def test_the_generated_neighbours_by_hand():
-    """A node (c, v) gets c neighbours, rounded and at most three: (0, v), (0, 2 v), (0, 3 v); at client 1 ten times."""
+    """A node with count c and value v gets c neighbours, at most three: (0, v), (0, 2 v), (0, 3 v); client 2 tenfold."""
     ctx, mending = context(Copying()), Mending(1, 1, 3)
-    first = client([(0.4, 1), (1.6, 2), (-3, 4), (9, 3), (0.6, 7)], ((0, 1), (2, 3)), train=(0, 1))
-    second = client([(0, 1)], number=1)
-    third = client([(1.2, 5), (2.9, 1)], ((0, 1),), train=(0,), number=2)
+    none, one, two, three, nine = (counted(count + 1e-6 if count else 0) for count in (0, 1, 2, 3, 9))
+    first = client([(none, 1), (two, 2), (none, 4), (nine, 3), (one, 7)], ((0, 1), (2, 3)), train=(0, 1))
+    second = client([(none, 1)], number=1)
+    third = client([(one, 5), (three, 1)], ((0, 1),), train=(0,), number=2)
     weights = by_hand(3, 3, 2)
     for number, scale in enumerate((1, 1, 10)):
         weights["head1.weight"][number, 1, 0] = scale
@@ -768,7 +778,7 @@ def test_the_number_of_neighbours_is_what_the_trained_generator_predicts(model, 
     for own, state, added in zip(data, steps[-1].own, made.added, strict=True):
         weights, alone = tree(state["parameters"]), stack([own], 3, dtype=torch.float64)
         z_NL = generator.encode(weights, alone)  # without noise, hidden nodes and all
-        count = generator.counts(weights, z_NL, alone.segments).round().clamp(0, 3).long().tolist()
+        count = whole_counts(generator.counts(weights, z_NL, alone.segments), [own], 3, ctx.seed).tolist()
         every = generator.features(weights, z_NL, alone.segments)
         assert added.anchor.tolist() == [row for row, times in enumerate(count) for _ in range(times)]
         wanted = [every[row, place] for row, times in enumerate(count) for place in range(times)]
@@ -776,6 +786,31 @@ def test_the_number_of_neighbours_is_what_the_trained_generator_predicts(model, 
             torch.testing.assert_close(torch.from_numpy(dense(added.x)), torch.stack(wanted))
         total += len(wanted)
     assert total > 10
+
+
+def test_counts_become_whole_numbers_that_keep_their_sum():
+    """0.4 is a neighbour for two nodes in five; whole numbers stay; nobody gets more than three."""
+    data = [client([(0, 0)] * 1000, number=0), client([(0, 0)] * 1000, number=1)]
+    found = whole_counts(torch.full((2000,), 0.4, dtype=torch.float64), data, 3, 0)
+    assert set(found.tolist()) == {0, 1}
+    # Five standard deviations of 2,000 draws: 5 * sqrt(2000 * 0.4 * 0.6) = 110.
+    assert abs(int(found.sum()) - 800) < 110
+    assert not torch.equal(found[:1000], found[1000:])
+    alone = whole_counts(torch.full((1000,), 0.4, dtype=torch.float64), data[1:], 3, 0)
+    assert torch.equal(alone, found[1000:])
+    whole = torch.tensor([0.0, 1.0, 2.0, 3.0, 7.5] * 200, dtype=torch.float64)
+    assert whole_counts(whole, data[:1], 3, 0).tolist() == [0, 1, 2, 3, 3] * 200
+
+
+def test_counts_that_are_nearly_zero_everywhere_can_still_grow():
+    """Softplus has a gradient wherever it is; a ReLU below zero has none, and every count would stay zero."""
+    generator = Mending(1, 0, 2).generator(context(Copying()))
+    weights = by_hand(1, 2, 2)
+    z_NL = doubles([[-4.0] + [0.0] * (LATENT - 1)] * 3)
+    bias = weights["count.bias"].requires_grad_()
+    segments = stack([client([(0, 0)] * 3)], 3, dtype=torch.float64).segments
+    (gradient,) = torch.autograd.grad(generator.counts(weights, z_NL, segments).sum(), bias)
+    assert float(gradient) > 0.01
 
 
 # The whole set-up

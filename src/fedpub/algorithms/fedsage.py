@@ -197,7 +197,8 @@ class Mending:
         classifier = {
             name.removeprefix(CLASSIFIER): leaf for name, leaf in parameters.items() if name.startswith(CLASSIFIER)
         }
-        mended = self.mended(generator, parameters, noisy_NL, count_N.detach() * work.mended_N, work)
+        whole_N = whole_counts(count_N.detach(), work.left, self.neighbours, ctx.seed) * work.mended_N
+        mended = self.mended(generator, parameters, noisy_NL, whole_N, work)
         return {
             "count": mean_by_client(each_N, own),
             "features": mean_by_client(matched_M, work.own_M),
@@ -273,7 +274,8 @@ class Mending:
         z_NL = generator.encode(weights, data)
         count_N = generator.counts(weights, z_NL, data.segments)
         check_counts(count_N, work.data, data.segments)
-        x_GF, owner = (part.cpu().numpy() for part in generate(generator, weights, z_NL, count_N, data.segments))
+        whole_N = whole_counts(count_N, work.data, self.neighbours, ctx.seed)
+        x_GF, owner = (part.cpu().numpy() for part in generate(generator, weights, z_NL, whole_N, data.segments))
         found = []
         for start, end in data.segments.spans:
             mine = np.flatnonzero((owner >= start) & (owner < end))
@@ -356,9 +358,18 @@ def neighbours_of(a: Any, x: Any, most: int) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(true), torch.from_numpy(known)
 
 
+def whole_counts(count_N: Tensor, data: list[Subgraph], most: int, seed: int) -> Tensor:
+    """Predicted counts as whole numbers, at most so many: 0.4 becomes a neighbour for two nodes in five.
+
+    Rounded to the nearest, nodes that lose less than half a neighbour each would lose none in all.
+    """
+    drawn = [numpy_stream(seed, "fedsage", "counts", own.id).random(own.num_nodes) for own in data]
+    up_N = torch.from_numpy(np.concatenate(drawn)).to(count_N.device, count_N.dtype)
+    return (count_N + up_N).floor().clamp(0, most).long()
+
+
 def generate(generator: Generator, w: Tree, z_NL: Tensor, count_N: Tensor, segments: Segments) -> tuple[Tensor, Tensor]:
-    """Generated neighbours [G, F] and the row of the node each belongs to, [G], ascending."""
-    count_N = count_N.round().clamp(0, generator.neighbours).long()
+    """Generated neighbours [G, F] and the row of the node each belongs to, [G], ascending; so many for each node."""
     rows = torch.nonzero(count_N).flatten()
     sizes = torch.bincount(segments.owner_N[rows], minlength=len(segments.sizes)).tolist()
     own = Segments.of(sizes, z_NL.dtype, z_NL.device)

@@ -122,7 +122,8 @@ def _rows(parts: list[Any], device: torch.device, dtype: torch.dtype) -> Rows:
         dense = [part.toarray() if sp.issparse(part) else part for part in parts]
         return torch.from_numpy(np.concatenate(dense)).to(device, dtype)
     density = sum(part.nnz for part in parts) / max(1, sum(part.shape[0] * part.shape[1] for part in parts))
-    if device.type == "cpu" and density < SPARSE_BELOW:
+    columns = parts[0].shape[1]  # some versions of torch refuse a sparse matrix without any
+    if device.type == "cpu" and columns and density < SPARSE_BELOW:
         return _sparse(sp.block_diag(parts, format="csr"), device, dtype)
     return torch.from_numpy(sp.vstack(parts).toarray()).to(device, dtype)
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from fedpub.algorithms.base import Algorithm, Context, NeedsSetup, Place
 from fedpub.data.graph import csr, from_scipy, to_scipy
 from fedpub.data.subgraph import Added
+from fedpub.engine.memory import keep_buffers
 from fedpub.engine.simulate import Federation, check_declared, check_numbers, first_weights
 from fedpub.engine.size import message_bytes
 from fedpub.errors import FedpubError
@@ -85,6 +86,8 @@ def set_up(algorithm: Algorithm, ctx: Context, federation: Federation, on_step: 
     if not isinstance(algorithm, NeedsSetup):
         return None
     check_numbers(federation)
+    if federation.device.type == "cpu":
+        keep_buffers()
     began = time.monotonic()
     setup, everyone = algorithm.setup(), federation.subgraphs
     place = Place(federation.num_classes, federation.device, federation.dtype)

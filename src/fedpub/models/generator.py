@@ -1,6 +1,8 @@
 """FedSage+'s generator of missing neighbours (Zhang et al., 2021): how many a node lacks, and what they look like.
 
-    z = encoder(G)      count = ReLU(z · c + b)      x̂_1 .. x̂_P = ReLU((z + ε) A + a) B + b      ε ~ N(0, 1) in training
+    z = encoder(G)    count = softplus(z · c + b)    x̂_1 .. x̂_P = ReLU((z + ε) A + a) B + b    ε ~ N(0, 1) in training
+
+The published count is a ReLU. Where most nodes lack nothing it soon is zero for all of them, and then has no gradient.
 
 Axes: K clients, N nodes, M chosen nodes, L latent, P generated neighbours of a node, T true ones, F features.
 """
@@ -33,7 +35,7 @@ class Generator:
         out = self.neighbours * num_features
         return {ENCODER + name: leaf for name, leaf in encoder.items()} | {
             "count.weight": glorot(LATENT, 1, stream),
-            "count.bias": torch.ones(1, dtype=torch.float64),  # from zero, ReLU's counts may stay zero for good
+            "count.bias": torch.zeros(1, dtype=torch.float64),
             "head1.weight": glorot(LATENT, HEAD, stream),
             "head1.bias": torch.zeros(HEAD, dtype=torch.float64),
             "head2.weight": glorot(HEAD, out, stream),
@@ -48,7 +50,7 @@ class Generator:
     def counts(self, w: Tree, z_NL: Tensor, segments: Segments) -> Tensor:
         """How many neighbours every node lacks, [N]."""
         product = segment_matmul(z_NL, w["count.weight"], segments)
-        return torch.relu(segment_add(product, w["count.bias"], segments)).squeeze(1)
+        return torch.nn.functional.softplus(segment_add(product, w["count.bias"], segments)).squeeze(1)
 
     def features(self, w: Tree, z_ML: Tensor, segments: Segments) -> Tensor:
         """The neighbours of chosen nodes, [M, P, F]; `segments` tells whose nodes they are."""
