@@ -744,7 +744,7 @@ def test_nodes_that_are_sampled_have_neighbours():
 
 
 def test_the_generated_neighbours_by_hand():
-    """A node with count c and value v gets c neighbours, at most three: (0, v), (0, 2 v), (0, 3 v); client 2 tenfold."""
+    """A node with count c and value v gets c neighbours, at most 3: (0, v), (0, 2 v), (0, 3 v); client 2 tenfold."""
     ctx, mending = context(Copying()), Mending(1, 1, 3)
     none, one, two, three, nine = (counted(count + 1e-6 if count else 0) for count in (0, 1, 2, 3, 9))
     first = client([(none, 1), (two, 2), (none, 4), (nine, 3), (one, 7)], ((0, 1), (2, 3)), train=(0, 1))
