@@ -286,11 +286,12 @@ def run(
     on_round: OnRound | None = None,
     on_step: OnStep | None = None,
     prepared: Prepared | None = None,
+    keep_state: bool = True,
 ) -> Result:
     """Run an experiment; with `out` it is kept in a run directory and can be resumed after any kill.
 
     `on_round` is told each row and the number of rounds, `on_step` what set-up does before them; `prepared` saves
-    loading the same data again.
+    loading the same data again; without `keep_state` a finished run leaves what was measured, but no models.
     """
     experiment = experiment.resolved()
     if chunk is not None and chunk < 1:
@@ -309,9 +310,9 @@ def run(
         experiment.algorithm().init_server(first_weights(ready.federation, experiment.context()), 1)
         store = RunDirectory.create(out, experiment.to_json(), ready.graph.digest())
     if store is None:
-        return _run(experiment, ready, None, checkpoint_seconds, on_round, on_step)
+        return _run(experiment, ready, None, checkpoint_seconds, on_round, on_step, keep_state)
     with store.locked(), interruptible() as stop:
-        return _run(experiment, ready, store, checkpoint_seconds, on_round, on_step, stop)
+        return _run(experiment, ready, store, checkpoint_seconds, on_round, on_step, keep_state, stop)
 
 
 def _run(
@@ -321,6 +322,7 @@ def _run(
     checkpoint_seconds: float,
     on_round: OnRound | None,
     on_step: OnStep | None,
+    keep_state: bool,
     stop: Callable[[], bool] = lambda: False,
 ) -> Result:
     assert experiment.rounds is not None
@@ -346,7 +348,7 @@ def _run(
             best_val = row.mean("val")
             weights = algorithm.personal(measured.snapshot.clients)
             best = tree_map(lambda leaf: leaf.detach().cpu().clone(), weights)
-        due = now - last_saved >= checkpoint_seconds or row.round == experiment.rounds
+        due = now - last_saved >= checkpoint_seconds or (keep_state and row.round == experiment.rounds)
         if store and (due or stop()):
             store.checkpoint(measured.snapshot, best)
             last_saved = time.monotonic()
@@ -356,7 +358,7 @@ def _run(
     sizes = torch.cat([ctx.task.sizes(data) for data in everyone]).tolist()
     summary = record.summary(ctx.task.metric, sizes, setup.cost() if setup else NO_SETUP)
     if store:
-        store.finish(summary, best)
+        store.finish(summary, best, keep_state)
     return Result(summary, record, store.path if store else None, ready.idle)
 
 

@@ -18,6 +18,7 @@ import io
 import json
 import os
 import platform
+import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -263,12 +264,17 @@ class RunDirectory:
         snapshot = Snapshot(number, unpack(flat, "server/"), unpack(flat, "clients/"))
         return snapshot, tree(parts.get("best", {}))
 
-    def finish(self, summary: dict[str, Any], best: Tree) -> None:
+    def finish(self, summary: dict[str, Any], best: Tree, keep_state: bool = True) -> None:
+        """Write the result; without `keep_state` neither models nor checkpoint nor set-up stay, only what was measured."""
         if self.relations:
             stacked = {name: torch.stack(all_) for name, all_ in self.relations.items()}
             write_tensors(self.path / "relations.safetensors", stacked, {})
-        write_tensors(self.path / "models.safetensors", best, {"round": str(summary["best_round"])})
+        if keep_state:
+            write_tensors(self.path / "models.safetensors", best, {"round": str(summary["best_round"])})
         write_text(self.path / "summary.json", json.dumps(summary, indent=2) + "\n")
+        if not keep_state:
+            shutil.rmtree(self.path / "checkpoint", ignore_errors=True)
+            self.setup_file.unlink(missing_ok=True)
 
     def _truncate(self, last: int) -> None:
         """Forget the rows after a round: they will be computed again."""

@@ -124,7 +124,7 @@ class FedPub:
             up["active"] = tree_map(lambda mask: mask != 0, masks)
         if "embedding" in self.uploads:
             with torch.no_grad():
-                up["embedding"] = ctx.model.embed(self.personal(own), self._proxy(ctx, data))
+                up["embedding"] = ctx.model.embed(self.personal(own), self.proxy_graph(ctx, data))
         if "labels" in self.uploads:
             rows = data.train_rows
             cell = data.segments.owner_N[rows] * data.num_classes + data.y_N[rows]
@@ -132,7 +132,8 @@ class FedPub:
             up["labels"] = counts.view(data.num_clients, data.num_classes).to(data.dtype)
         return up
 
-    def _proxy(self, ctx: Context, data: Clients) -> Proxy:
+    def proxy_graph(self, ctx: Context, data: Clients) -> Proxy:
+        """The graph that goes through every client's model."""
         p_out = 0.0 if self.official else P_OUT
         if self.proxy == "feature":
             return feature_proxy(ctx.seed, data, ctx.model.propagation, p_out)

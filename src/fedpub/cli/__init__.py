@@ -20,6 +20,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "demo": ("demo:demo", "see it work: two minutes on a built-in graph, no download"),
     "run": ("run:run_verb", "train one method on the clients of one graph"),
     "compare": ("compare:compare", "several methods on the same data and seeds, in one table"),
+    "reproduce": ("reproduce:reproduce", "the paper's tables and figures by name"),
     "bench engine": ("bench:engine", "seconds per round, beside a plain loop with PyG's layers"),
     "bench methods": ("bench:methods", "seconds per round of every method, beside FedAvg's"),
     "data list": ("data:list_", "the graphs that are known by name"),

@@ -1,0 +1,109 @@
+"""The verb `reproduce`."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from fedpub.errors import FedpubError, unknown
+from fedpub.paper.recipe import Settings
+from fedpub.paper.recipes import RECIPES
+from fedpub.paper.store import Outcomes, compute, is_done
+from fedpub.paper.write import write
+
+QUICK_ROUNDS = 5
+
+
+def reproduce(
+    names: tyro.conf.Positional[tuple[str, ...]] = (),
+    datasets: tuple[str, ...] = (),
+    seeds: int | None = None,
+    device: str = "cpu",
+    jobs: int = 1,
+    quick: bool = False,
+    list_: Annotated[bool, tyro.conf.arg(name="list")] = False,
+    out: Path = Path("reproduction"),
+    data_root: Path | None = None,
+) -> None:
+    """The paper's tables and figures by name, or `all` of them.
+
+    Runs are kept under the hash of their experiment in OUT/runs: interrupted, the command goes on where it stopped, and
+    a second call computes nothing again.
+
+    Example: fedpub reproduce figure-collapse --quick --out reproduction
+
+    Args:
+        names: Which; --list shows them.
+        datasets: Only these, of the datasets that a recipe has; else all but ogbn-arxiv.
+        seeds: How many seeds; 3, or 1 with --quick.
+        device: cpu or cuda.
+        jobs: Processes that compute at a time.
+        quick: A look at what comes out: one seed, five rounds, the first dataset, few methods.
+        list_: Show the names.
+        out: Folder for tables, figures and runs.
+        data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
+    """
+    console = Console(highlight=False)
+    if list_:
+        _show_names(console)
+        return
+    chosen = _chosen(names)
+    if jobs < 1 or (seeds is not None and seeds < 1):
+        raise FedpubError(f"--jobs {jobs} --seeds {seeds} is not possible; give 1 or more")
+    settings = Settings(
+        datasets=datasets or None,
+        seeds=seeds or (1 if quick else 3),
+        device=device,
+        rounds=QUICK_ROUNDS if quick else None,
+        quick=quick,
+        root=data_root,
+    )
+    planned = [job for name in chosen for job in RECIPES[name].jobs(settings)]
+    todo = {job.name for job in planned if not is_done(job, out / "runs")}
+    console.print(f"{len({job.name for job in planned})} runs, {len(todo)} of them to be computed")
+    columns = (TextColumn("runs"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"))
+    shown = Console(stderr=True)
+    with Progress(*columns, TimeRemainingColumn(), console=shown, transient=True, disable=not shown.is_terminal) as bar:
+        task = bar.add_task("", total=len(todo))
+        for job in compute(planned, out / "runs", data_root, jobs):
+            one = job.experiment
+            bar.update(task, advance=1, description=f"{one.dataset} {one.scenario} {one.clients or ''} {one.method}")
+    for name in chosen:
+        command = shlex.join(["fedpub", "reproduce", name, *_flags(settings)])
+        made = RECIPES[name].make(settings, Outcomes(out / "runs"))
+        files = write(made, name, RECIPES[name].title, command, out)
+        console.print(f"{name}: {', '.join(path.name for path in files)}", soft_wrap=True)
+    console.print(f"in {out}", soft_wrap=True)
+
+
+def _chosen(names: tuple[str, ...]) -> list[str]:
+    if not names:
+        raise FedpubError(
+            "there is nothing to reproduce; name a table or figure, or all of them: fedpub reproduce --list"
+        )
+    if "all" in names:
+        return list(RECIPES)
+    for name in names:
+        if name not in RECIPES:
+            raise unknown("table or figure", name, ["all", *RECIPES])
+    return list(dict.fromkeys(names))
+
+
+def _flags(settings: Settings) -> list[str]:
+    """What was asked for, as it is typed."""
+    flags = ["--seeds", str(settings.seeds), "--device", settings.device]
+    flags += ["--datasets", *settings.datasets] if settings.datasets else []
+    return [*flags, "--quick"] if settings.quick else flags
+
+
+def _show_names(console: Console) -> None:
+    table = Table("name", "what", header_style="bold")
+    for name, recipe in RECIPES.items():
+        table.add_row(name, recipe.title)
+    console.print(table)

@@ -1,0 +1,135 @@
+"""What some recipes must see of a run beyond its rows: the clients themselves, their masks, their neighbours' models.
+
+Axes: K clients.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from fedpub.algorithms import FedPub
+from fedpub.data.graph import Graph
+from fedpub.data.partition import Partition
+from fedpub.data.statistics import label_counts
+from fedpub.engine.setup import set_up
+from fedpub.engine.simulate import Federation, simulate
+from fedpub.experiment import Experiment, Prepared
+from fedpub.similarity import label_similarity
+from fedpub.tree import Message, State, Tree, select, state_map, tensor, tree, tree_map
+
+REPEATS = 5  # timings of which the median counts
+
+
+def clients(experiment: Experiment, ready: Prepared) -> dict[str, Any]:
+    """How alike the labels of clients are, how many edges each pair misses, and who belongs together."""
+    missing_KK = missing_between(ready.graph, ready.partition)
+    counts_KC = torch.from_numpy(label_counts(ready.graph, ready.partition)).double()
+    return {
+        "label_similarity": label_similarity(counts_KC).tolist(),
+        "missing": missing_KK.tolist(),
+        "community": communities(missing_KK, ready),
+    }
+
+
+def missing_between(graph: Graph, partition: Partition) -> np.ndarray:
+    """Edges between a node of one client and a node of another, [K, K]; zero on the diagonal."""
+    owner = np.repeat(np.arange(partition.num_clients), [len(own) for own in partition.nodes])
+    nodes = torch.cat(partition.nodes).numpy()
+    holds_NK = sp.csr_matrix((np.ones(len(nodes)), (nodes, owner)), shape=(graph.num_nodes, partition.num_clients))
+    between: np.ndarray = (holds_NK.T @ graph.adjacency() @ holds_NK).toarray()
+    np.fill_diagonal(between, 0)
+    return between
+
+
+def communities(missing_KK: np.ndarray, ready: Prepared) -> list[int]:
+    """Overlapping clients are drawn five by five from a community; others are grouped by the edges between them."""
+    if ready.partition.scenario == "overlapping":
+        from fedpub.data.partition import SAMPLES
+
+        return [client // SAMPLES for client in range(len(missing_KK))]
+    import igraph
+
+    graph = igraph.Graph.Weighted_Adjacency(missing_KK.tolist(), mode="max")
+    found: list[int] = graph.community_multilevel(weights="weight").membership
+    return found
+
+
+def masks(experiment: Experiment, ready: Prepared) -> dict[str, Any]:
+    """Of the weights that either of two clients uses, how many both use: the most similar pair and the least."""
+    *_, last = simulate(experiment.algorithm(), experiment.context(), ready.federation, _rounds(experiment))
+    similarity_KK = last.notes["similarity"].clone().fill_diagonal_(float("nan")).numpy()
+    weights = experiment.algorithm().personal(last.snapshot.clients)
+    active = torch.cat([leaf.flatten(1) != 0 for leaf in weights.values() if leaf.dim() >= 3], dim=1)
+    found = {}
+    for name, place in (("similar", np.nanargmax(similarity_KK)), ("dissimilar", np.nanargmin(similarity_KK))):
+        i, j = np.unravel_index(place, similarity_KK.shape)
+        found[name] = float((active[i] & active[j]).sum() / (active[i] | active[j]).sum())
+    return found
+
+
+def neighbours(experiment: Experiment, ready: Prepared) -> dict[str, Any]:
+    """The test accuracy of every client's own model, and of that of the client to which it misses most edges."""
+    algorithm, ctx = experiment.algorithm(), experiment.context()
+    made = set_up(algorithm, ctx, ready.federation)
+    federation = made.extend(ready.federation) if made else ready.federation
+    best, best_val = Tree(), float("-inf")
+    for measured in simulate(algorithm, ctx, federation, _rounds(experiment)):
+        val = float(measured.metrics["val"].nanmean())
+        if val > best_val:
+            best, best_val = tree_map(torch.clone, algorithm.personal(measured.snapshot.clients)), val
+    nearest = torch.from_numpy(missing_between(ready.graph, ready.partition).argmax(1)).to(federation.device)
+    (data,) = federation.chunks(list(range(federation.num_clients)))
+    own = ctx.task.evaluate(ctx.model, best, data)["test"]
+    other = ctx.task.evaluate(ctx.model, tree_map(lambda leaf: leaf[nearest], best), data)["test"]
+    return {"own": float(own.nanmean()), "neighbour": float(other.nanmean())}
+
+
+def seconds(experiment: Experiment, ready: Prepared) -> dict[str, Any]:
+    """What it takes to compare all clients once: the comparison, and for functional embeddings these as well."""
+    algorithm, ctx = experiment.algorithm(), experiment.context()
+    assert isinstance(algorithm, FedPub)
+    server, up, own = _first_round(algorithm, experiment, ready.federation)
+    (data,) = ready.federation.chunks(list(range(ready.federation.num_clients)))
+    taken = []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        if algorithm.measure == "function":
+            with torch.no_grad():
+                ctx.model.embed(algorithm.personal(own), algorithm.proxy_graph(ctx, data))
+        algorithm.similarities(up, server)
+        taken.append(time.perf_counter() - start)
+    values = sum(leaf[0].numel() for leaf in tree(up["weights"]).values())
+    if algorithm.measure == "function":
+        values = tensor(up["embedding"])[0].numel()
+    return {"seconds": statistics.median(taken), "values": values}
+
+
+def _first_round(algorithm: FedPub, experiment: Experiment, federation: Federation) -> tuple[State, Message, State]:
+    """What was sent and answered in a first round, and the clients after it."""
+    ctx = experiment.context()
+    (data,) = federation.chunks(list(range(federation.num_clients)))
+    measured = next(simulate(algorithm, ctx, federation, 1))
+    own = state_map(torch.clone, measured.snapshot.clients)
+    message = algorithm.send(measured.snapshot.server, data.ids_K)
+    own, up, _ = algorithm.client(ctx, own, message, data)
+    return select({"weights": measured.snapshot.server["weights"]}, data.ids_K), up, own
+
+
+def _rounds(experiment: Experiment) -> int:
+    assert experiment.rounds is not None
+    return experiment.rounds
+
+
+LOOKS: dict[str, Callable[[Experiment, Prepared], dict[str, Any]]] = {
+    "clients": clients,
+    "masks": masks,
+    "neighbours": neighbours,
+    "seconds": seconds,
+}

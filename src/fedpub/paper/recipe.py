@@ -1,0 +1,152 @@
+"""What a recipe is: the runs behind a table or a figure of the paper, and how it is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from fedpub.experiment import Experiment
+from fedpub.paper.store import Job, Outcomes
+
+ALL = ("cora", "citeseer", "pubmed", "ogbn-arxiv", "computers", "photo")
+METHODS = ("local", "fedavg", "fedprox", "fedper", "fedgnn", "fedsage", "gcfl", "fedpub")
+TITLES = {
+    "local": "Local",
+    "fedavg": "FedAvg",
+    "fedprox": "FedProx",
+    "fedper": "FedPer",
+    "fedgnn": "FedGNN",
+    "fedsage": "FedSage+",
+    "gcfl": "GCFL",
+    "fedpub": "FED-PUB",
+    "oracle": "Oracle",
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the reader asked for."""
+
+    datasets: tuple[str, ...] | None = None  # of those that a recipe has; None: all that are at hand
+    seeds: int = 3
+    device: str = "cpu"
+    rounds: int | None = None  # fewer than the paper's, for a quick look
+    quick: bool = False
+    root: Path | None = None  # of the raw files
+
+    def chosen(self, wanted: Sequence[str]) -> list[str]:
+        """The datasets of a recipe that are to be used."""
+        if self.datasets is not None:
+            return [name for name in wanted if name in self.datasets]
+        usual = [name for name in wanted if name != "ogbn-arxiv"]  # its features are a large download
+        return usual[:1] if self.quick else usual
+
+    def some(self, values: Sequence[Any]) -> list[Any]:
+        """The values of a sweep: for a quick look its ends."""
+        return list(values) if not self.quick or len(values) < 3 else [values[0], values[-1]]
+
+    def experiment(self, seed: int = 0, **changes: Any) -> Experiment:
+        made = Experiment(seed=seed, device=self.device, **changes)
+        return (replace(made, rounds=self.rounds) if self.rounds else made).resolved()
+
+    def repeated(self, look: str = "", **changes: Any) -> list[Job]:
+        """The same experiment with every seed."""
+        return [Job(self.experiment(seed, **changes), look) for seed in range(self.seeds)]
+
+
+@dataclass(frozen=True, eq=False)
+class Artefact:
+    """A table, with a figure where the paper has one."""
+
+    header: list[str]
+    rows: list[list[Any]]  # numbers stay numbers
+    note: str = ""  # what a reader should know, beside the command
+    draw: Callable[[Any], None] | None = None  # onto a matplotlib figure
+    size: tuple[float, float] = (5.0, 3.2)  # of the figure, in inches
+
+
+class Recipe(Protocol):
+    """A module-level object of a small file; `RECIPES` has them by name."""
+
+    @property
+    def title(self) -> str: ...
+
+    def jobs(self, settings: Settings) -> list[Job]: ...
+
+    def make(self, settings: Settings, found: Outcomes) -> Artefact: ...
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of methods, or variants of one, by cells; each entry is a mean over seeds, the paper's beside it."""
+
+    title: str
+    rows: Mapping[str, Mapping[str, Any]]  # what is compared: a label and what it sets
+    columns: Callable[[Settings], Mapping[str, Mapping[str, Any]]]  # cells: a label and what it sets
+    paper: Callable[[Mapping[str, Any], Mapping[str, Any]], float | None] = lambda row, column: None
+    value: Callable[[dict[str, Any]], float | None] = lambda summary: summary["test"]
+    note: str = ""
+    rows_quick: Sequence[str] | None = None  # for a quick look only these
+    average: bool = True
+    bars: bool = False  # also as a figure
+
+    def shown(self, settings: Settings) -> dict[str, Mapping[str, Any]]:
+        kept = self.rows_quick if settings.quick and self.rows_quick else self.rows
+        return {label: self.rows[label] for label in kept}
+
+    def jobs(self, settings: Settings) -> list[Job]:
+        return [
+            job
+            for column in self.columns(settings).values()
+            for row in self.shown(settings).values()
+            for job in settings.repeated(**column, **row)
+        ]
+
+    def make(self, settings: Settings, found: Outcomes) -> Artefact:
+        columns = self.columns(settings)
+        header = ["", *(name for label in columns for name in (label, "±", "paper", "difference"))]
+        lines: list[list[Any]] = []
+        for label, row in self.shown(settings).items():
+            line: list[Any] = [label]
+            for column in columns.values():
+                mean, deviation = spread(found, settings.repeated(**column, **row), self.value)
+                paper = self.paper(row, column)
+                line += [mean, deviation, paper, None if paper is None or mean is None else mean - paper]
+            lines.append(line)
+        if self.average and len(columns) > 1:
+            header += ["average", "paper's average"]
+            for line in lines:
+                line += [_mean(line[1::4]), _mean(line[3::4])]
+
+        def draw(figure: Any) -> None:
+            axes, width = figure.subplots(), 0.8 / len(lines)
+            for place, line in enumerate(lines):
+                at = np.arange(len(columns)) + place * width
+                axes.bar(at, line[1::4], width, yerr=line[2::4], label=line[0], error_kw={"linewidth": 0.8})
+            shown = [value for line in lines for value in line[1::4] if value is not None]
+            axes.set_ylim(max(0.0, min(shown) - 10), min(100.0, max(shown) + 5))
+            axes.set_xticks(np.arange(len(columns)) + 0.4 - width / 2, list(columns))
+            axes.set_ylabel("test, percent")
+            axes.legend(fontsize=7)
+
+        return Artefact(header, lines, self.note, draw if self.bars else None)
+
+
+def spread(
+    found: Outcomes, jobs: Sequence[Job], value: Callable[[dict[str, Any]], float | None]
+) -> tuple[float | None, float | None]:
+    """Mean and deviation over the seeds, in percent."""
+    values = [value(found[job].summary) for job in jobs]
+    known = [100 * one for one in values if one is not None]
+    if not known:
+        return None, None
+    return float(np.mean(known)), float(np.std(known, ddof=1)) if len(known) > 1 else 0.0
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """The mean over all cells; none where one is missing, since it could not be compared."""
+    return None if None in values else float(np.mean([value for value in values if value is not None]))

@@ -1,0 +1,160 @@
+"""Runs that are kept under the hash of their experiment: what is there is not computed again.
+
+Several processes may compute at a time, those that share their data in one of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedpub.errors import FedpubError
+from fedpub.experiment import Experiment, Prepared, prepare, run
+from fedpub.files import read_tensors, write_text
+from fedpub.results import Row, RunDirectory, read_rows
+
+
+@dataclass(frozen=True)
+class Job:
+    """An experiment, and what is to be looked at beside its rows: the name of a function in `looks`."""
+
+    experiment: Experiment  # resolved
+    look: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{key(self.experiment)}/{self.look}"
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a job left on disk."""
+
+    path: Path
+    look: str
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        return RunDirectory(self.path).summary()
+
+    @property
+    def rows(self) -> list[Row]:
+        return read_rows(self.path)
+
+    @property
+    def seen(self) -> dict[str, Any]:
+        """What was looked at."""
+        content: dict[str, Any] = json.loads((self.path / f"{self.look}.json").read_text(encoding="utf-8"))
+        return content
+
+    def relation(self, name: str) -> torch.Tensor:
+        """What the server saw between clients, [rounds, K, K]."""
+        return read_tensors(self.path / "relations.safetensors")[0][name]
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """The outcomes of jobs in a folder."""
+
+    folder: Path
+
+    def __getitem__(self, job: Job) -> Outcome:
+        return Outcome(self.folder / key(job.experiment), job.look)
+
+
+def key(experiment: Experiment) -> str:
+    """The name of an experiment's run: a hash of all that its result depends on, and not of where it was computed."""
+    content = asdict(experiment) | {"device": ""}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def is_done(job: Job, folder: Path) -> bool:
+    path = Outcomes(folder)[job].path
+    return (path / "summary.json").is_file() and (not job.look or (path / f"{job.look}.json").is_file())
+
+
+def compute(jobs: Iterable[Job], folder: Path, root: Path | None, processes: int) -> Iterator[Job]:
+    """Do what is not done yet; yields each job when it is complete."""
+    wanted = [job for job in {job.name: job for job in jobs}.values() if not is_done(job, folder)]
+    groups: dict[object, list[Job]] = {}
+    for job in wanted:
+        groups.setdefault(_data(job.experiment), []).append(job)
+    tasks = [(group, folder, root, processes) for group in groups.values()]
+    if processes == 1 or len(tasks) == 1:
+        for task in tasks:
+            yield from _compute_group(*task)
+        return
+    # A queue tells of each job as it is done, not only of whole groups.
+    context = multiprocessing.get_context("spawn")
+    with context.Manager() as manager:
+        done = manager.Queue()
+        with context.Pool(processes) as pool:
+            running = [pool.apply_async(_compute_apart, (*task, done)) for task in tasks]
+            left = len(wanted)
+            while left:
+                with suppress(OSError):
+                    found = done.get()
+                if isinstance(found, str):
+                    raise FedpubError(found)
+                left -= 1
+                yield found
+            for one in running:
+                one.get()
+
+
+def _data(experiment: Experiment) -> object:
+    """Experiments that agree in this share their data."""
+    return (
+        experiment.dataset,
+        experiment.scenario,
+        experiment.clients,
+        experiment.data_seed,
+        experiment.model,
+        experiment.ratios,
+        experiment.alpha,
+        experiment.task,
+        experiment.method == "oracle",
+    )
+
+
+def _compute_apart(group: list[Job], folder: Path, root: Path | None, processes: int, done: Any) -> None:
+    """In a process of its own: a failure becomes a sentence for the one that waits."""
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // processes))
+    try:
+        for job in _compute_group(group, folder, root, processes):
+            done.put(job)
+    except FedpubError as error:
+        done.put(str(error))
+    except Exception as error:  # whoever waits would wait for ever
+        done.put(f"{type(error).__name__} in {group[0].experiment.dataset}: {error}")
+
+
+def _compute_group(group: list[Job], folder: Path, root: Path | None, processes: int) -> Iterator[Job]:
+    ready: Prepared | None = None
+    for job in group:
+        path = Outcomes(folder)[job].path
+        if not (path / "summary.json").is_file():
+            ready = ready or prepare(job.experiment, root)
+            begun = (path / "config.json").is_file()
+            experiment = replace(job.experiment, device=_device(path)) if begun else job.experiment
+            run(experiment, path, resume=begun, root=root, prepared=ready, keep_state=False)
+        if job.look and not (path / f"{job.look}.json").is_file():
+            from fedpub.paper.looks import LOOKS
+
+            ready = ready or prepare(job.experiment, root)
+            write_text(path / f"{job.look}.json", json.dumps(LOOKS[job.look](job.experiment, ready)) + "\n")
+        yield job
+
+
+def _device(path: Path) -> str:
+    """Where a run that was interrupted was being computed."""
+    return Experiment.from_json(RunDirectory.config(path), path / "config.json").device

@@ -1,0 +1,70 @@
+"""An artefact as files: the numbers as CSV, the table as Markdown, the figure as SVG and PDF."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+from fedpub.files import atomic, write_text
+from fedpub.paper.recipe import Artefact
+
+LONG = 60  # rows above which a table is data for a figure, not something to read
+
+
+def write(artefact: Artefact, name: str, title: str, command: str, folder: Path) -> list[Path]:
+    """All files of an artefact; each is replaced as a whole."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(artefact.header)
+    writer.writerows([["" if value is None else value for value in row] for row in artefact.rows])
+    write_text(folder / f"{name}.csv", text.getvalue())
+    write_text(folder / f"{name}.md", markdown(artefact, name, title, command))
+    written = [folder / f"{name}.csv", folder / f"{name}.md"]
+    if artefact.draw:
+        written += _draw(artefact, folder / name)
+    return written
+
+
+def markdown(artefact: Artefact, name: str, title: str, command: str) -> str:
+    parts = [f"## {title}", f"```console\n{command}\n```"]
+    if artefact.draw:
+        parts.append(f"![{title}]({name}.svg)")
+    if len(artefact.rows) <= LONG:
+        lines = [artefact.header, ["---" if i == 0 else "---:" for i in range(len(artefact.header))]]
+        lines += [[shown(value) for value in row] for row in artefact.rows]
+        parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
+    else:
+        parts.append(f"{len(artefact.rows)} values: [{name}.csv]({name}.csv)")
+    return "\n\n".join([*parts, *([artefact.note] if artefact.note else [])]) + "\n"
+
+
+def shown(value: Any) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.3f}" if abs(value) < 2 else f"{value:.2f}"
+
+
+def _draw(artefact: Artefact, stem: Path) -> list[Path]:
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    assert artefact.draw is not None
+    # The same figure gives the same bytes: no date, and names of SVG elements from a fixed salt.
+    style: dict[Any, Any] = {"svg.hashsalt": "fedpub", "svg.fonttype": "none", "pdf.fonttype": 42, "font.size": 9}
+    style |= {"axes.spines.top": False, "axes.spines.right": False}
+    written = []
+    with mpl.rc_context(style):
+        figure = Figure(figsize=artefact.size, layout="constrained")
+        FigureCanvasAgg(figure)
+        artefact.draw(figure)
+        for kind, metadata in (("svg", {"Date": None}), ("pdf", {"CreationDate": None})):
+            path = stem.with_name(f"{stem.name}.{kind}")
+            with atomic(path) as temporary:
+                figure.savefig(temporary, format=kind, metadata=metadata)
+            written.append(path)
+    return written
