@@ -20,15 +20,33 @@ def tables() -> dict[tuple[str, str, str, int, str], Published]:
 
     The tables are main, imbalanced, louvain, random, three_clients, link_prediction (ROC-AUC) and oracle.
     """
-    text = resources.files("fedpub.paper").joinpath("published.csv").read_text(encoding="utf-8")
     found = {}
-    for row in csv.DictReader(text.splitlines()):
+    for row in _rows("published.csv"):
         place = (row.pop("table"), row.pop("dataset"), row.pop("scenario"), int(row.pop("clients")))
         for method, value in row.items():
             if value:
                 mean, _, deviation = value.partition(" ")
                 found[(*place, method)] = Published(float(mean), float(deviation) if deviation else None)
     return found
+
+
+@cache
+def statistics() -> dict[tuple[str, str, int], tuple[float, float, float, float]]:
+    """The paper's means over clients by dataset, scenario and their number: nodes, edges, clustering, heterogeneity."""
+    return {
+        (row["dataset"], row["scenario"], int(row["clients"])): (
+            float(row["nodes"]),
+            float(row["edges"]),
+            float(row["clustering"]),
+            float(row["heterogeneity"]),
+        )
+        for row in _rows("statistics.csv")
+    }
+
+
+def _rows(name: str) -> list[dict[str, str]]:
+    text = resources.files("fedpub.paper").joinpath(name).read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))
 
 
 def published(

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from fedpub.compare import paired_p
 from fedpub.experiment import Experiment
 from fedpub.paper.store import Job, Outcomes
 
@@ -51,7 +52,9 @@ class Settings:
 
     def experiment(self, seed: int = 0, **changes: Any) -> Experiment:
         made = Experiment(seed=seed, device=self.device, **changes)
-        return (replace(made, rounds=self.rounds) if self.rounds else made).resolved()
+        full = (replace(made, rounds=self.rounds) if self.rounds else made).resolved()
+        assert full.epochs is not None
+        return replace(full, epochs=min(full.epochs, 2)) if self.quick and made.epochs is None else full
 
     def repeated(self, look: str = "", **changes: Any) -> list[Job]:
         """The same experiment with every seed."""
@@ -82,7 +85,10 @@ class Recipe(Protocol):
 
 @dataclass(frozen=True)
 class Grid:
-    """A table of methods, or variants of one, by cells; each entry is a mean over seeds, the paper's beside it."""
+    """A table of methods, or variants of one, by cells; each entry is a mean over seeds, the paper's beside it.
+
+    The last row, FED-PUB in the paper's tables, is what the others are tested against: paired, over seeds and cells.
+    """
 
     title: str
     rows: Mapping[str, Mapping[str, Any]]  # what is compared: a label and what it sets
@@ -121,19 +127,30 @@ class Grid:
             header += ["average", "paper's average"]
             for line in lines:
                 line += [_mean(line[1::4]), _mean(line[3::4])]
+        header.append("p")
+        values = [self._values(settings, found, row) for row in self.shown(settings).values()]
+        for line, own in zip(lines, values, strict=True):
+            line.append(paired_p(own, values[-1]) if own is not values[-1] else None)
 
         def draw(figure: Any) -> None:
             axes, width = figure.subplots(), 0.8 / len(lines)
+            end = 1 + 4 * len(columns)
             for place, line in enumerate(lines):
                 at = np.arange(len(columns)) + place * width
-                axes.bar(at, line[1::4], width, yerr=line[2::4], label=line[0], error_kw={"linewidth": 0.8})
-            shown = [value for line in lines for value in line[1::4] if value is not None]
+                thin = {"linewidth": 0.8}
+                axes.bar(at, line[1:end:4], width, yerr=line[2:end:4], label=line[0], error_kw=thin)
+            shown = [value for line in lines for value in line[1:end:4] if value is not None]
             axes.set_ylim(max(0.0, min(shown) - 10), min(100.0, max(shown) + 5))
             axes.set_xticks(np.arange(len(columns)) + 0.4 - width / 2, list(columns))
             axes.set_ylabel("test, percent")
             axes.legend(fontsize=7)
 
         return Artefact(header, lines, self.note, draw if self.bars else None)
+
+    def _values(self, settings: Settings, found: Outcomes, row: Mapping[str, Any]) -> np.ndarray:
+        """Of every cell and seed."""
+        jobs = [job for column in self.columns(settings).values() for job in settings.repeated(**column, **row)]
+        return np.array([self.value(found[job].summary) for job in jobs], dtype=float)
 
 
 def spread(

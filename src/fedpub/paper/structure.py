@@ -10,6 +10,7 @@ from fedpub.data import datasets
 from fedpub.data.partition import cached_partition
 from fedpub.data.split import split
 from fedpub.data.statistics import partition_statistics
+from fedpub.paper.published import statistics
 from fedpub.paper.recipe import ALL, TITLES, Artefact, Settings
 from fedpub.paper.store import Job, Outcomes
 
@@ -25,25 +26,23 @@ class Statistics:
 
     def make(self, settings: Settings, found: Outcomes) -> Artefact:
         rows: list[list[Any]] = []
+        paper = statistics()
         for name in settings.chosen(ALL):
             graph = datasets.load(name, settings.root)
             for scenario, counts in (("overlapping", (10, 30, 50)), ("disjoint", (5, 10, 20))):
                 for clients in settings.some(counts):
                     parts = cached_partition(graph, scenario, clients, 0)
                     one = partition_statistics(graph, parts, split(graph, 0))
-                    values = (one.nodes, one.edges, one.clustering, one.heterogeneity, one.missing_edges)
-                    rows.append([name, scenario, clients, one.classes, *values])
-        header = [
-            "dataset",
-            "scenario",
-            "clients",
-            "classes",
-            "nodes",
-            "edges",
-            "clustering",
-            "heterogeneity",
-            "missing",
+                    ours = (one.nodes, one.edges, one.clustering, one.heterogeneity)
+                    beside = [
+                        value for pair in zip(ours, paper[name, scenario, clients], strict=True) for value in pair
+                    ]
+                    rows.append([name, scenario, clients, *beside, one.missing_edges])
+        header = ["dataset", "scenario", "clients"]
+        header += [
+            name for measured in ("nodes", "edges", "clustering", "heterogeneity") for name in (measured, "paper")
         ]
+        header.append("missing edges")
         return Artefact(
             header, rows, "Means over the clients of seed 0; edges in both directions, as the paper counts."
         )

@@ -1,0 +1,234 @@
+"""Every recipe in a small form; runs that are kept; tables by hand."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fedpub.cli import main
+from fedpub.data.partition import Partition
+from fedpub.errors import FedpubError
+from fedpub.experiment import Experiment, prepare
+from fedpub.paper import looks
+from fedpub.paper.main import paper as paper_value
+from fedpub.paper.published import published, statistics, tables
+from fedpub.paper.recipe import Artefact, Grid, Settings
+from fedpub.paper.recipes import RECIPES
+from fedpub.paper.store import Job, Outcomes, compute, is_done, key
+from fedpub.paper.structure import correlation
+from fedpub.paper.write import markdown, shown, write
+from small import small_graph
+
+SMALL = Settings(seeds=1, rounds=2, quick=True)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for the runs of all recipes, which share many."""
+    return tmp_path_factory.mktemp("reproduction")
+
+
+@pytest.mark.parametrize("name", list(RECIPES))
+def test_every_recipe_makes_its_table_and_figure(real_data, kept, name):
+    recipe = RECIPES[name]
+    jobs = recipe.jobs(SMALL)
+    done = list(compute(jobs, kept / "runs", None, 1))
+    assert len(done) <= len(jobs)
+    assert list(compute(jobs, kept / "runs", None, 1)) == [], "nothing is computed again"
+    made = recipe.make(SMALL, Outcomes(kept / "runs"))
+    files = write(made, name, recipe.title, "fedpub reproduce", kept)
+    assert all(path.stat().st_size > 0 for path in files)
+    assert {path.suffix for path in files} == ({".csv", ".md", ".svg", ".pdf"} if made.draw else {".csv", ".md"})
+    with (kept / f"{name}.csv").open(encoding="utf-8") as file:
+        header, *rows = csv.reader(file)
+    assert header == made.header
+    assert rows
+    assert all(len(row) == len(header) for row in rows)
+    numbers = [value for row in made.rows for value in row if isinstance(value, float)]
+    assert numbers
+    assert not any(math.isinf(value) for value in numbers)
+    assert (name.startswith("figure-convergence")) <= (made.draw is not None)
+
+
+def small_run(**changes) -> Experiment:
+    return Experiment(method="fedavg", rounds=2, hidden=4, **changes).resolved()
+
+
+def test_a_run_is_known_by_all_its_result_depends_on_and_not_by_where_it_was_computed(graph_file):
+    one = small_run(dataset=graph_file)
+    assert key(one) == key(replace(one, device="cuda"))
+    assert len({key(one), key(replace(one, seed=1)), key(replace(one, lr=0.02)), key(replace(one, options={}))}) == 3
+    assert Job(one).name != Job(one, "clients").name
+
+
+def test_a_job_is_computed_once_and_leaves_what_was_measured_but_no_models(graph_file, tmp_path):
+    jobs = [
+        Job(small_run(dataset=graph_file)),
+        Job(small_run(dataset=graph_file)),
+        Job(small_run(dataset=graph_file, seed=1)),
+    ]
+    assert [job.experiment.seed for job in compute(jobs, tmp_path, None, 1)] == [0, 1]
+    assert all(is_done(job, tmp_path) for job in jobs)
+    path = Outcomes(tmp_path)[jobs[0]].path
+    assert {file.name for file in path.iterdir()} == {
+        "config.json",
+        "env.json",
+        "rounds.csv",
+        "clients.csv",
+        "summary.json",
+    }
+    assert Outcomes(tmp_path)[jobs[0]].summary["rounds"] == 2
+    assert len(Outcomes(tmp_path)[jobs[0]].rows) == 2
+
+
+def test_a_method_with_set_up_leaves_no_set_up_behind(graph_file, tmp_path):
+    job = Job(replace(small_run(dataset=graph_file), method="fedgnn", options={}).resolved())
+    assert len(list(compute([job], tmp_path, None, 1))) == 1
+    assert not (Outcomes(tmp_path)[job].path / "setup.safetensors").exists()
+
+
+def test_an_interrupted_run_goes_on(graph_file, tmp_path):
+    """One that was killed after its configuration was written."""
+    job = Job(small_run(dataset=graph_file))
+    whole = Outcomes(tmp_path / "whole")[job]
+    list(compute([job], tmp_path / "whole", None, 1))
+    begun = Outcomes(tmp_path / "begun")[job]
+    begun.path.mkdir(parents=True)
+    (begun.path / "config.json").write_text((whole.path / "config.json").read_text())
+    assert not is_done(job, tmp_path / "begun")
+    list(compute([job], tmp_path / "begun", None, 1))
+    times = ("seconds",)
+    one, other = ({k: v for k, v in run.summary.items() if k not in times} for run in (whole, begun))
+    assert one == other
+
+
+def test_several_processes_compute_the_same(graph_file, tmp_path):
+    jobs = [Job(small_run(dataset=graph_file, seed=seed)) for seed in range(3)]
+    assert {job.name for job in compute(jobs, tmp_path / "two", None, 2)} == {job.name for job in jobs}
+    list(compute(jobs, tmp_path / "one", None, 1))
+    for job in jobs:
+        two, one = (Outcomes(tmp_path / folder)[job].summary["per_client_test"] for folder in ("two", "one"))
+        assert two == one
+
+
+def test_a_failure_in_another_process_is_one_sentence(tmp_path, graph_file):
+    lost = [Job(replace(small_run(dataset=graph_file, seed=seed), dataset="nowhere.graph")) for seed in (0, 1)]
+    with pytest.raises(FedpubError, match=r"nowhere\.graph"):
+        list(compute(lost, tmp_path, None, 2))
+
+
+def test_a_grid_by_hand(graph_file, tmp_path):
+    """Two methods by two cells, two seeds: means, deviations, the paper's, differences, averages and a paired test."""
+    cells = {"one": {"dataset": graph_file}, "other": {"dataset": graph_file, "lr": 0.02}}
+    rows = {"A": {"method": "local"}, "B": {"method": "fedavg"}}
+    grid = Grid("by hand", rows, lambda settings: cells, lambda row, column: 50.0 if row["method"] == "local" else None)
+    settings = Settings(seeds=2, rounds=1)
+    tests = iter((0.5, 0.7, 0.6, 0.4, 0.9, 0.9, 0.8, 0.6))
+    values = {}
+    for cell in cells.values():
+        for row in rows.values():
+            for job in settings.repeated(**cell, **row):
+                values[job.name] = next(tests)
+                path = Outcomes(tmp_path)[job].path
+                path.mkdir(parents=True)
+                (path / "summary.json").write_text(json.dumps({"test": values[job.name]}))
+    made = grid.make(settings, Outcomes(tmp_path))
+    assert made.header == ["", "one", "±", "paper", "difference", "other", "±", "paper", "difference", "average",
+                           "paper's average", "p"]  # fmt: skip
+    first, second = made.rows
+    # A: 0.5, 0.7 and 0.9, 0.9; B: 0.6, 0.4 and 0.8, 0.6.
+    assert first[:-1] == ["A", *map(pytest.approx, (60, math.sqrt(200), 50, 10, 90, 0, 50, 40, 75, 50))]
+    assert second[:9] == ["B", pytest.approx(50), pytest.approx(math.sqrt(200)), None, None,
+                          pytest.approx(70), pytest.approx(math.sqrt(200)), None, None]  # fmt: skip
+    assert second[9:] == [pytest.approx(60), None, None]
+    # Differences A − B of −0.1, 0.3, 0.1, 0.3: mean 0.15, deviation 0.1915, t = 1.567 with 3 degrees of freedom.
+    assert first[-1] == pytest.approx(0.2152, abs=1e-3)
+
+
+def test_a_table_as_text():
+    made = Artefact(["method", "value"], [["A", 12.345], ["B", None], ["C", 0.1234]], "A note.")
+    text = markdown(made, "name", "A title", "fedpub reproduce name")
+    assert "| A | 12.35 |" in text or "| A | 12.34 |" in text
+    assert "| B |  |" in text
+    assert "| C | 0.123 |" in text
+    assert text.endswith("A note.\n")
+    assert [shown(value) for value in (3, "x", None, -5.678)] == ["3", "x", "", "-5.68"]
+
+
+def test_the_same_figure_gives_the_same_bytes(tmp_path):
+    made = Artefact(["a"], [[1]], draw=lambda figure: figure.subplots().plot([1, 2, 3]) and None)
+    first, second = (
+        [path.read_bytes() for path in write(made, "f", "t", "c", tmp_path / folder)] for folder in ("one", "two")
+    )
+    assert first == second
+
+
+def test_the_published_numbers():
+    assert published("fedpub", "cora", "overlapping", 10).mean == 79.60
+    assert published("fedsage", "cora", "overlapping", 50).deviation == 11.5
+    assert published("fedpub", "ogbn-arxiv", "disjoint", 5, "link-prediction").mean == 91.76
+    assert published("fedpub", "cora", "overlapping", 10, "link-prediction") is None
+    assert published("fedpub", "cora", "natural", None) is None
+    assert paper_value({"method": "gcfl"}, {"dataset": "citeseer", "scenario": "random", "clients": 10}) == 53.15
+    main_cells = [place for place in tables() if place[0] == "main"]
+    assert len(main_cells) == 8 * 36
+    assert len(statistics()) == 36
+
+
+def test_edges_between_clients_by_hand():
+    """0 - 1 - 2, the star of 3, and 7 - 8: with 1, 2 and 3, 4, 7 elsewhere, 0 - 1, 3 - 5, 3 - 6 and 7 - 8 are cut."""
+    parts = (torch.tensor([0, 5, 6, 8, 9]), torch.tensor([1, 2]), torch.tensor([3, 4, 7]))
+    found = looks.missing_between(small_graph(), Partition(parts, "by hand", 0, "small", ""))
+    assert found.tolist() == [[0, 1, 3], [1, 0, 0], [3, 0, 0]]
+
+
+def test_a_correlation_by_hand(tmp_path):
+    class Found:
+        seen = {"label_similarity": [[1, 0.1, 0.2], [0.1, 1, 0.3], [0.2, 0.3, 1]]}  # noqa: RUF012
+
+        def relation(self, name: str) -> torch.Tensor:
+            return torch.tensor([[[0.0] * 3] * 3, [[9, 0.3, 0.5], [0.3, 9, 0.7], [0.5, 0.7, 9]]])
+
+    class All:
+        def __getitem__(self, job: object) -> Found:
+            return Found()
+
+    assert correlation(All(), None) == pytest.approx(1.0)
+
+
+def test_the_verb(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", "--list"]) == 0
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in RECIPES)
+    assert main(["reproduce", "figure-collapse", "--quick", "--out", "made"]) == 0
+    assert "3 runs, 3 of them to be computed" in capsys.readouterr().out
+    assert main(["reproduce", "figure-collapse", "--quick", "--out", "made"]) == 0
+    assert "3 runs, 0 of them to be computed" in capsys.readouterr().out
+    assert "--quick" in (tmp_path / "made" / "figure-collapse.md").read_text()
+    for words, sentence in (
+        (["reproduce"], "nothing to reproduce"),
+        (["reproduce", "figure-colapse"], "figure-collapse"),
+        (["reproduce", "all", "--jobs", "0"], "--jobs 0"),
+    ):
+        assert main(words) == 2
+        assert sentence in capsys.readouterr().err
+
+
+def test_mask_overlap_and_neighbours_are_shares(graph_file):
+    experiment = Experiment(
+        dataset=graph_file, scenario="random", clients=3, method="fedpub", rounds=2, hidden=4
+    ).resolved()
+
+    ready = prepare(experiment)
+    found = looks.masks(experiment, ready) | looks.neighbours(experiment, ready)
+    assert set(found) == {"similar", "dissimilar", "own", "neighbour"}
+    assert all(0 <= value <= 1 for value in found.values())
+    assert len(set(looks.communities(np.ones((3, 3)) - np.eye(3), ready))) == 1
