@@ -265,7 +265,7 @@ class RunDirectory:
         return snapshot, tree(parts.get("best", {}))
 
     def finish(self, summary: dict[str, Any], best: Tree, keep_state: bool = True) -> None:
-        """Write the result; without `keep_state` neither models nor checkpoint nor set-up stay, only what was measured."""
+        """Write the result; without `keep_state` no models, checkpoint or set-up stay, only what was measured."""
         if self.relations:
             stacked = {name: torch.stack(all_) for name, all_ in self.relations.items()}
             write_tensors(self.path / "relations.safetensors", stacked, {})

@@ -14,7 +14,8 @@ from fedpub.algorithms import METHODS
 from fedpub.cli.show import progress, show_result
 from fedpub.errors import FedpubError, unknown
 from fedpub.experiment import Experiment, run
-from fedpub.results import RunDirectory
+from fedpub.results import Row, RunDirectory
+from fedpub.track import Tracker
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ def run_verb(arguments: list[str]) -> Callable[..., None]:
         data_root=None,
         chunk=None,
         checkpoint_seconds=60.0,
+        track=(),
         quiet=False,
     ) -> None:
         """Train one method on the clients of one graph.
@@ -54,6 +56,7 @@ def run_verb(arguments: list[str]) -> Callable[..., None]:
             data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
             chunk: Clients that are computed at a time: less memory, the same result.
             checkpoint_seconds: Time between two checkpoints; Ctrl-C saves one, too.
+            track: Also tell tensorboard or mlflow of every round; they write beside the run.
             quiet: No progress bar.
         """
         wanted = replace(Experiment(**vars(experiment)), method=chosen, options=asdict(method))
@@ -67,23 +70,33 @@ def run_verb(arguments: list[str]) -> Callable[..., None]:
             held = Experiment.from_json(RunDirectory.config(resume) if resume else _read(config), config)
             _check_agreement(held, wanted, Experiment(method=chosen, options=asdict(kind())), arguments, config)
             wanted = held
+        wanted, place = wanted.resolved(), resume or out
+        tracker, found = Tracker(track, wanted, place or Path()), None
         with progress(quiet) as bar:
-            found = run(
-                wanted,
-                resume or out,
-                resume=resume is not None,
-                root=data_root,
-                chunk=chunk,
-                checkpoint_seconds=checkpoint_seconds,
-                on_round=bar.on_round,
-                on_step=bar.on_step,
-            )
+
+            def on_round(row: Row, rounds: int) -> None:
+                bar.on_round(row, rounds)
+                tracker.on_round(row)
+
+            try:
+                found = run(
+                    wanted,
+                    place,
+                    resume=resume is not None,
+                    root=data_root,
+                    chunk=chunk,
+                    checkpoint_seconds=checkpoint_seconds,
+                    on_round=on_round,
+                    on_step=bar.on_step,
+                )
+            finally:
+                tracker.close(found.summary if found else None)
         show_result(found)
 
     flat, path = tyro.conf.OmitArgPrefixes, Path | None
     run_.__annotations__ = {"experiment": Annotated[OneRun, flat], "method": Annotated[kind, flat], "return": None}
     run_.__annotations__ |= {"out": path, "resume": path, "config": path, "data_root": path, "chunk": int | None}
-    run_.__annotations__ |= {"checkpoint_seconds": float, "quiet": bool}
+    run_.__annotations__ |= {"checkpoint_seconds": float, "track": tuple[str, ...], "quiet": bool}
     return run_
 
 
