@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import signal
 import subprocess
 import sys
 
@@ -34,12 +35,29 @@ def test_every_verb_has_help_with_one_example(verb, capsys):
     assert len(re.findall(r"Example: fedpub ", capsys.readouterr().out)) == 1
 
 
-@pytest.mark.parametrize("verb", list(VERBS))
+def example_of(verb: str) -> list[str]:
+    example = re.search(r"Example: (fedpub .*(?:\n {8,}.*)*)", action(verb, []).__doc__).group(1)
+    return shlex.split(" ".join(example.split()))[1:]
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "watch"])
 def test_every_example_works(verb, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make_tables(tmp_path)
-    example = re.search(r"Example: (fedpub .*(?:\n {8,}.*)*)", action(verb, []).__doc__).group(1)
-    assert main(shlex.split(" ".join(example.split()))[1:]) == 0
+    if verb == "report":
+        assert main(["run", "--quiet", "--method", "fedavg", "--rounds", "2", "--out", "runs/first"]) == 0
+    assert main(example_of(verb)) == 0
+
+
+def test_the_example_that_watches_ends_with_an_interruption(tmp_path):
+    assert (
+        main(["run", "--quiet", "--method", "fedavg", "--rounds", "2", "--out", str(tmp_path / "runs" / "first")]) == 0
+    )
+    command = [sys.executable, "-u", "-m", "fedpub", *example_of("watch")]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as watching:
+        assert "http://127.0.0.1:" in watching.stdout.readline()
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(timeout=30) == 0
 
 
 def make_tables(folder) -> None:

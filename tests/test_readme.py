@@ -6,8 +6,6 @@ import re
 import shlex
 from pathlib import Path
 
-import pytest
-
 from fedpub.cli import main
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
@@ -21,10 +19,19 @@ def commands(language: str) -> list[str]:
     return [line for block in blocks(language) for line in block.splitlines() if line.startswith("fedpub ")]
 
 
-@pytest.mark.parametrize("command", commands("sh"))
-def test_commands_that_need_nothing(command, tmp_path, monkeypatch):
+def test_commands_that_need_nothing_one_after_the_other(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert main(shlex.split(command)[1:]) == 0
+    for command in commands("sh"):
+        assert main(shlex.split(command)[1:]) == 0, command
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+
+
+def test_the_papers_tables_as_written(real_data, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first, second, _ = [command for command in commands("console") if "reproduce" in command]
+    assert main(shlex.split(first)[1:]) == 0
+    assert main([*shlex.split(second.replace("--seeds 3 --jobs 2", "--quick"))[1:]]) == 0
+    assert (tmp_path / "reproduction" / "figure-heatmaps.svg").is_file()
 
 
 def test_your_own_graph(tmp_path, monkeypatch):
@@ -43,7 +50,7 @@ def test_your_own_graph(tmp_path, monkeypatch):
 
 def test_cora_as_written(real_data, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (command,) = [command for command in commands("console") if "cora" in command]
+    (command,) = [command for command in commands("console") if "run --dataset cora" in command]
     assert main([*shlex.split(command)[1:], "--rounds", "2"]) == 0
 
 

@@ -21,6 +21,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "run": ("run:run_verb", "train one method on the clients of one graph"),
     "compare": ("compare:compare", "several methods on the same data and seeds, in one table"),
     "reproduce": ("reproduce:reproduce", "the paper's tables and figures by name"),
+    "report": ("report:report", "runs as one page to look at, or as tables and figures for a paper"),
+    "watch": ("report:watch", "the same page live while a run goes on"),
     "bench engine": ("bench:engine", "seconds per round, beside a plain loop with PyG's layers"),
     "bench methods": ("bench:methods", "seconds per round of every method, beside FedAvg's"),
     "data list": ("data:list_", "the graphs that are known by name"),

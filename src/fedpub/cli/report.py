@@ -1,0 +1,74 @@
+"""The verbs `report` and `watch`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from fedpub.errors import FedpubError
+from fedpub.files import write_text
+from fedpub.report import tables
+from fedpub.report.live import server
+from fedpub.report.load import load
+from fedpub.report.page import page
+from fedpub.report.summary import payload
+from fedpub.report.summary import tables as make_tables
+
+
+def report(
+    dirs: tyro.conf.Positional[tuple[Path, ...]],
+    out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report.html"),
+    markdown: Path | None = None,
+    latex: Path | None = None,
+    figures: Path | None = None,
+) -> None:
+    """One page with all that runs have found: tables beside the paper's, curves, similarities, clients, costs.
+
+    The page is one file that needs no network. Runs that are not finished are shown with what they have.
+
+    Example: fedpub report runs --out report.html
+
+    Args:
+        dirs: Run directories, or folders that hold some.
+        out: The page.
+        markdown: Also write the summary table to this file, as Markdown.
+        latex: Also write the summary table to this file, as LaTeX.
+        figures: Also write the figures to this folder, as PDF and SVG.
+    """
+    if not dirs:
+        raise FedpubError("there is nothing to report on; name a run directory or a folder that holds some")
+    runs, complaints = load(dirs)
+    for complaint in complaints:
+        print(f"fedpub: {complaint}", file=sys.stderr)
+    found = make_tables(runs)
+    texts = {out: page(payload(runs, complaints))}
+    texts |= {markdown: tables.markdown(found)} if markdown else {}
+    texts |= {latex: tables.latex(found)} if latex else {}
+    for path, text in texts.items():
+        write_text(path, text)
+        print(path)
+    if figures:
+        from fedpub.report.figures import save_all
+
+        for path in save_all(runs, figures):
+            print(path)
+
+
+def watch(dir: tyro.conf.Positional[Path], port: int = 0) -> None:
+    """The report of runs that still go on, in the browser: it redraws itself after every round. Ctrl-C ends it.
+
+    Example: fedpub watch runs
+
+    Args:
+        dir: A run directory, or a folder that holds some.
+        port: On 127.0.0.1; 0 takes a free one.
+    """
+    with server([dir], port) as serving:
+        print(f"http://127.0.0.1:{serving.server_address[1]}/  (Ctrl-C ends it)", flush=True)
+        try:
+            serving.serve_forever(poll_interval=0.1)
+        except KeyboardInterrupt:
+            print()

@@ -1,0 +1,1 @@
+"""Finished and unfinished runs as a page to look at, tables to paste and figures to print."""

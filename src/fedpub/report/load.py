@@ -1,0 +1,280 @@
+"""Run directories as they are found, whole or damaged: what can be read, and a sentence for what cannot."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+
+from fedpub.algorithms import METHODS
+from fedpub.errors import FedpubError, unknown
+from fedpub.experiment import Experiment
+from fedpub.results import MAX_RELATED, Record, Row, read_rows
+from fedpub.tasks import TASKS
+
+MAX_SNAPSHOTS = 60  # rounds of which the relations between clients are kept
+# What runs of one row of a table may differ in, or what the row already says.
+NOT_A_VARIANT = {"dataset", "scenario", "clients", "method", "options", "task", "seed", "data_seed"}
+NEEDED: dict[str, tuple[type, ...]] = {
+    "metric": (str,),
+    "test": (float, int, type(None)),
+    "val": (float, int, type(None)),
+    "best_round": (int,),
+    "rounds": (int,),
+    "per_client_test": (list,),
+    "worst_client_test": (float, int, type(None)),
+    "sparsity": (float, int),
+    "bytes_up": (int,),
+    "bytes_down": (int,),
+    "seconds": (float, int),
+}
+Complain = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a method is measured on: a cell of a table."""
+
+    task: str
+    dataset: str
+    scenario: str
+    clients: int | None
+
+    def __lt__(self, other: Place) -> bool:
+        return self._order() < other._order()
+
+    def _order(self) -> tuple[bool, str, str, str, int]:
+        return self.task != "node-classification", self.task, self.dataset, self.scenario, self.clients or 0
+
+
+@dataclass(frozen=True, eq=False)
+class Relation:
+    """What the server saw between clients: values [snapshot, client, client], NaN for who was absent."""
+
+    name: str
+    rounds: list[int]
+    values: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """One run, with whatever could be read of it."""
+
+    path: Path
+    experiment: Experiment
+    rows: list[Row]
+    summary: dict[str, Any] | None  # None before the first round
+    finished: bool
+    relations: list[Relation] = field(default_factory=list)
+    environment: dict[str, Any] = field(default_factory=dict)
+    label: str = ""  # the method, with the settings that tell it from other runs of it
+
+    @property
+    def place(self) -> Place:
+        what = self.experiment
+        return Place(what.task, what.dataset, what.scenario or "natural", what.clients)
+
+
+def load(folders: Sequence[Path]) -> tuple[list[Loaded], list[str]]:
+    """Every run in the folders, sorted by path, and one sentence for each thing that could not be read."""
+    complaints: list[str] = []
+    runs = []
+    for path in run_directories(folders):
+        try:
+            runs.append(_load(path, complaints.append))
+        except FedpubError as error:
+            complaints.append(f"{error}; this run is left out")
+    if not runs:
+        why = f": {complaints[0]}" if complaints else "; give the --out of a run or of a comparison"
+        raise FedpubError(f"there is no run in {', '.join(map(str, folders)) or 'no folder at all'}{why}")
+    return _without_repeats(_labelled(runs), complaints.append), complaints
+
+
+def run_directories(folders: Sequence[Path]) -> list[Path]:
+    """The run directories in and below the folders; each once, in the order of their names."""
+    found: dict[Path, Path] = {}
+    for folder in folders:
+        if not folder.is_dir():
+            raise FedpubError(f"there is no folder {folder}; give the --out of a run or of a comparison")
+        for config in sorted(folder.rglob("config.json")):
+            found.setdefault(config.parent.resolve(), config.parent)
+    return list(found.values())
+
+
+def _load(path: Path, complain: Complain) -> Loaded:
+    experiment = _experiment(path / "config.json")
+    rows = _rows(path, complain)
+    summary = _summary(path / "summary.json", complain)
+    finished = summary is not None
+    if summary is not None and len(rows) < summary["rounds"]:
+        complain(
+            f"{path / 'clients.csv'} has {len(rows)} of the run's {summary['rounds']} rounds: it is missing or was cut "
+            "short; its curve ends early"
+        )
+    if summary is None and rows:
+        summary = Record(rows).summary(TASKS[experiment.task].metric, [1] * len(rows[0].clients["test"]))
+    return Loaded(
+        path,
+        experiment,
+        rows,
+        summary,
+        finished,
+        _relations(path, experiment, rows, finished, complain),
+        _environment(path / "env.json", complain),
+    )
+
+
+def _experiment(file: Path) -> Experiment:
+    try:
+        found = Experiment.from_json(file.read_text(encoding="utf-8"), file)
+    except (OSError, UnicodeDecodeError) as error:
+        raise FedpubError(f"{file} cannot be read ({error})") from error
+    kinds: dict[str, Any] = {"dataset": str, "scenario": str | None, "clients": int | None, "seed": int}
+    kinds |= {"rounds": int | None, "options": dict, "method": str, "task": str}
+    for name, kind in kinds.items():
+        if not isinstance(getattr(found, name), kind):
+            raise FedpubError(f"{file} has {name} {getattr(found, name)!r}, which is of another type")
+    for name, known in (("method", METHODS), ("task", TASKS)):
+        if getattr(found, name) not in known:
+            raise FedpubError(f"{file}: {unknown(name, getattr(found, name), known)}")
+    return found
+
+
+def _rows(path: Path, complain: Complain) -> list[Row]:
+    file = path / "clients.csv"
+    try:
+        rows = read_rows(path)
+        if any(not {"val", "test", "sparsity", "bytes_up", "bytes_down"} <= row.clients.keys() for row in rows):
+            raise ValueError("columns are missing")
+    except FedpubError as error:
+        complain(str(error))
+    except (OSError, ValueError, LookupError) as error:
+        complain(f"{file} cannot be read ({error}); start the run again in another directory")
+    else:
+        return rows
+    return []
+
+
+def _summary(file: Path, complain: Complain) -> dict[str, Any] | None:
+    if not file.is_file():
+        return None
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            raise ValueError("it is not an object")
+        for name, kinds in NEEDED.items():
+            if not isinstance(content.get(name, ""), kinds):
+                raise ValueError(f"{name} is missing or of another type")
+        if any(not isinstance(value, float | int | None) for value in content["per_client_test"]):
+            raise ValueError("per_client_test has something else than numbers")
+    except (OSError, ValueError) as error:
+        complain(f"{file} cannot be read ({error}); the run is shown as unfinished, from its clients.csv")
+        return None
+    return content
+
+
+def _environment(file: Path, complain: Complain) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            raise ValueError("it is not an object")
+    except (OSError, ValueError) as error:
+        complain(f"{file} cannot be read ({error}); the run's environment is unknown")
+        return {}
+    return content
+
+
+def _relations(
+    path: Path, experiment: Experiment, rows: list[Row], finished: bool, complain: Complain
+) -> list[Relation]:
+    """What the server noted between clients: as matrices, or as clusters, where two are related or not."""
+    notes = METHODS[experiment.method].notes
+    file, prefix = path / "relations.safetensors", ""
+    if not file.is_file() and not finished:
+        file, prefix = path / "checkpoint" / "state.safetensors", "relations/"
+    found = []
+    if file.is_file():
+        try:
+            found = list(_matrices(file, prefix))
+        except (OSError, ValueError, safetensors.SafetensorError) as error:
+            complain(f"{file} cannot be read ({error}); the similarities of this run are not shown")
+    elif finished and 2 in notes.values() and len(rows[0].clients["val"] if rows else []) <= MAX_RELATED:
+        complain(f"{file} is missing: the similarities of this run are not shown")
+    clusters = {row.round: row.clients["cluster"] for row in rows if "cluster" in row.clients}
+    if clusters and len(rows[0].clients["cluster"]) <= MAX_RELATED:
+        kept = thinned(list(clusters), MAX_SNAPSHOTS)
+        found.append(Relation("same cluster", kept, np.stack([_together(clusters[number]) for number in kept])))
+    return found
+
+
+def _matrices(file: Path, prefix: str) -> Iterator[Relation]:
+    """Only the rounds that are kept are read."""
+    with safetensors.safe_open(file, framework="numpy") as opened:
+        for name in sorted(opened.keys()):
+            if not name.startswith(prefix):
+                continue
+            part = opened.get_slice(name)
+            shape = part.get_shape()
+            if len(shape) != 3 or shape[1] != shape[2] or 0 in shape:
+                raise ValueError(f"{name} has the shape {shape} instead of [rounds, clients, clients]")
+            kept = thinned(range(1, shape[0] + 1), MAX_SNAPSHOTS)
+            values = np.concatenate([part[number - 1 : number] for number in kept]).astype(float)
+            yield Relation(name.removeprefix(prefix), kept, values)
+
+
+def _together(clusters: list[float]) -> np.ndarray:
+    """1 where two clients are in one cluster, 0 where not, NaN where one was absent."""
+    own = np.asarray(clusters, dtype=float)
+    own[own < 0] = np.nan
+    same: np.ndarray = (own[:, None] == own).astype(float)
+    same[np.isnan(own[:, None] + own)] = np.nan
+    return same
+
+
+def thinned(items: Sequence[int], most: int) -> list[int]:
+    """At most so many of the items, evenly spread, first and last among them."""
+    if len(items) <= most:
+        return list(items)
+    return [items[int(index)] for index in np.unique(np.linspace(0, len(items) - 1, most).round())]
+
+
+def _labelled(runs: Sequence[Loaded]) -> list[Loaded]:
+    """Runs of one method on the same data with different settings get names that say what differs."""
+    settings = [_settings(one.experiment) for one in runs]
+    groups: dict[tuple[Place, str], list[dict[str, Any]]] = {}
+    for one, own in zip(runs, settings, strict=True):
+        groups.setdefault((one.place, one.experiment.method), []).append(own)
+    labelled = []
+    for one, own in zip(runs, settings, strict=True):
+        method = one.experiment.method
+        group = groups[one.place, method]
+        names = sorted({name for other in group for name in other})
+        differs = [name for name in names if any(own.get(name) != other.get(name) for other in group)]
+        tail = ", ".join(f"{name}={own.get(name)}" for name in differs)
+        labelled.append(replace(one, label=f"{method} ({tail})" if tail else method))
+    return labelled
+
+
+def _settings(experiment: Experiment) -> dict[str, Any]:
+    return {name: value for name, value in vars(experiment).items() if name not in NOT_A_VARIANT} | dict(
+        experiment.options
+    )
+
+
+def _without_repeats(runs: Sequence[Loaded], complain: Complain) -> list[Loaded]:
+    """One run per method, data and seed: the first that is finished, else the first."""
+    kept: dict[tuple[Place, str, int], Loaded] = {}
+    for one in runs:
+        key = (one.place, one.label, one.experiment.seed)
+        if key not in kept:
+            kept[key] = one
+            continue
+        better, other = (one, kept[key]) if one.finished > kept[key].finished else (kept[key], one)
+        kept[key] = better
+        complain(f"{other.path} is left out: {better.path} has the same method, data and seed")
+    return list(kept.values())

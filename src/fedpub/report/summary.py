@@ -1,0 +1,381 @@
+"""The statistics of a report as plain data: what the page, the tables and the figures are drawn from."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedpub import __version__
+from fedpub.algorithms import METHODS
+from fedpub.compare import paired_p, share_better
+from fedpub.paper.published import published
+from fedpub.report.load import Loaded, Place, thinned
+from fedpub.tasks import TASKS
+
+MAX_POINTS = 400  # of a curve
+MAX_VALUES = 1_000_000  # of all relations together: about 3 MB of the page
+MISSING = 65535
+
+
+@dataclass(frozen=True)
+class Line:
+    """A method in a cell, over its seeds; in percent."""
+
+    place: Place
+    cell: str  # what people call it
+    method: str
+    seeds: tuple[int, ...]  # that the mean is over
+    mean: float | None
+    deviation: float | None  # None for a single seed
+    paper: float | None
+    difference: float | None  # ours less the paper's
+    reached: bool | None  # ours ≥ paper, to the two decimals that the paper prints
+    p_value: float | None  # paired t-test against the best method of the cell; None for itself
+    better_than_local: float | None  # share of clients
+    worst_client: float | None
+    runs: int
+    done: int  # of these runs
+    finished: bool  # False: the mean is from runs that were not yet done
+    note: str  # what is unfinished
+
+
+@dataclass(frozen=True)
+class Average:
+    """A method over the cells of a task that it has finished runs in; in percent."""
+
+    method: str
+    cells: int
+    mean: float
+    paper: float | None  # over the cells that the paper has
+    difference: float | None
+    reached: int  # cells with ours ≥ paper
+    published: int  # cells that the paper has
+    p_value: float | None
+
+
+@dataclass(frozen=True)
+class TaskTable:
+    """Everything of one task. Tasks have different metrics: nothing is averaged across them."""
+
+    task: str
+    metric: str
+    cells: int
+    best: str  # the method that the averages are tested against
+    lines: list[Line]
+    averages: list[Average]
+
+
+def tables(runs: Sequence[Loaded]) -> list[TaskTable]:
+    """A table per task."""
+    names = cell_names(runs)
+    found = []
+    for task in dict.fromkeys(place.task for place in sorted(names)):
+        mine = [one for one in runs if one.place.task == task]
+        lines = [line for place in sorted(names) if place.task == task for line in _cell_lines(mine, place, names)]
+        averages, best = _averages(mine, lines)
+        cells = len({line.place for line in lines})
+        found.append(TaskTable(task, TASKS[task].metric, cells, best, lines, averages))
+    return found
+
+
+def cell_names(runs: Iterable[Loaded]) -> dict[Place, str]:
+    """What to call the cells: a graph file by its name alone, where no other has the same."""
+    runs = list(runs)
+    stems: dict[str, set[str]] = {}
+    for one in runs:
+        stems.setdefault(Path(one.place.dataset).stem, set()).add(one.place.dataset)
+    names = {}
+    for place in sorted({one.place for one in runs}):
+        stem = Path(place.dataset).stem
+        count = place.clients or max((num_clients(one) for one in runs if one.place == place), default=0)
+        clients = f", {count} clients" if count else ""
+        names[place] = f"{stem if len(stems[stem]) == 1 else place.dataset}, {place.scenario}{clients}"
+    return names
+
+
+def num_clients(one: Loaded) -> int:
+    return len(one.summary["per_client_test"]) if one.summary else 0
+
+
+def methods(runs: Iterable[Loaded]) -> list[str]:
+    """The methods in the order of the package, variants beside each other."""
+    order = list(METHODS)
+    found = {one.label: order.index(one.experiment.method) for one in runs}
+    return sorted(found, key=lambda label: (found[label], label))
+
+
+def counted(runs: Iterable[Loaded]) -> list[Loaded]:
+    """The runs that a mean is over: the finished ones, or what there is where none is finished; by seed."""
+    known = [one for one in runs if one.summary is not None]
+    chosen = [one for one in known if one.finished] or known
+    return sorted(chosen, key=lambda one: one.experiment.seed)
+
+
+def values_by_seed(runs: Iterable[Loaded]) -> dict[int, float]:
+    """The finished runs' test values, in percent."""
+    found = {one.experiment.seed: _percent(one.summary["test"]) for one in runs if one.summary and one.finished}
+    return {seed: value for seed, value in found.items() if value is not None}
+
+
+def _cell_lines(runs: Sequence[Loaded], place: Place, names: dict[Place, str]) -> list[Line]:
+    groups = {
+        label: [one for one in runs if one.place == place and one.label == label]
+        for label in methods(one for one in runs if one.place == place)
+    }
+    means = {
+        label: float(np.mean(list(values_by_seed(g).values()))) for label, g in groups.items() if values_by_seed(g)
+    }
+    best = max(means, key=lambda label: means[label], default=None)
+    local = {one.experiment.seed: one for one in counted(groups.get("local", []))}
+    lines = []
+    for label, group in groups.items():
+        own = counted(group)
+        values = [value for one in own if one.summary and (value := _percent(one.summary["test"])) is not None]
+        mean = float(np.mean(values)) if values else None
+        paper = published(group[0].experiment.method, place.dataset, place.scenario, place.clients, place.task)
+        worst = [one.summary["worst_client_test"] for one in own if one.summary]
+        lines.append(
+            Line(
+                place=place,
+                cell=names[place],
+                method=label,
+                seeds=tuple(one.experiment.seed for one in own),
+                mean=mean,
+                deviation=float(np.std(values, ddof=1)) if len(values) > 1 else None,
+                paper=paper.mean if paper else None,
+                difference=mean - paper.mean if paper and mean is not None else None,
+                reached=round(mean, 2) >= paper.mean if paper and mean is not None else None,
+                p_value=None if best in (None, label) else _paired(group, groups[str(best)]),
+                better_than_local=_better(own, local) if group[0].experiment.method != "local" else None,
+                worst_client=_percent(_mean(worst)),
+                runs=len(group),
+                done=sum(one.finished for one in group),
+                finished=bool(own) and all(one.finished for one in own),
+                note=_note(group),
+            )
+        )
+    return lines
+
+
+def _note(group: Sequence[Loaded]) -> str:
+    """What is unfinished in a method's runs."""
+    open_runs = [one for one in group if not one.finished]
+    parts = []
+    for one in open_runs:
+        done, planned = (one.rows[-1].round if one.rows else 0), one.experiment.rounds
+        parts.append(f"seed {one.experiment.seed} at round {done} of {planned if planned else 'unknown'}")
+    return "unfinished: " + "; ".join(parts) if parts else ""
+
+
+def _paired(group: Sequence[Loaded], other: Sequence[Loaded]) -> float | None:
+    one, two = values_by_seed(group), values_by_seed(other)
+    common = sorted(one.keys() & two.keys())
+    return paired_p(np.array([one[seed] for seed in common]), np.array([two[seed] for seed in common]))
+
+
+def _better(own: Sequence[Loaded], local: dict[int, Loaded]) -> float | None:
+    pairs = [(one, local[one.experiment.seed]) for one in own if one.experiment.seed in local]
+    pairs = [(one, alone) for one, alone in pairs if num_clients(one) == num_clients(alone)]
+    share = share_better([one.summary or {} for one, _ in pairs], [alone.summary for _, alone in pairs])
+    return None if math.isnan(share) else share
+
+
+def _averages(runs: Sequence[Loaded], lines: Sequence[Line]) -> tuple[list[Average], str]:
+    """Over the cells, finished runs only; tested against the best of the methods that have the most cells."""
+    done = [line for line in lines if line.finished and line.mean is not None]
+    labels = [label for label in methods(runs) if any(line.method == label for line in done)]
+    own = {label: [line for line in done if line.method == label] for label in labels}
+    means = {label: float(np.mean([line.mean for line in own[label] if line.mean is not None])) for label in labels}
+    best = max(labels, key=lambda label: (len(own[label]), means[label]), default="")
+    values = {
+        label: {
+            (one.place, seed): value
+            for one in runs
+            if one.label == label
+            for seed, value in values_by_seed([one]).items()
+        }
+        for label in labels
+    }
+    averages = []
+    for label in labels:
+        beside = [line for line in own[label] if line.paper is not None]
+        common = sorted(values[label].keys() & values[best].keys())
+        pairs = [np.array([values[which][key] for key in common]) for which in (label, best)]
+        averages.append(
+            Average(
+                method=label,
+                cells=len(own[label]),
+                mean=means[label],
+                paper=_mean(line.paper for line in beside),
+                difference=_mean(line.difference for line in beside),
+                reached=sum(bool(line.reached) for line in beside),
+                published=len(beside),
+                p_value=None if label == best else paired_p(*pairs),
+            )
+        )
+    return averages, best
+
+
+def curves(runs: Sequence[Loaded]) -> dict[str, Any] | None:
+    """Mean and deviation over the seeds, per round: of the seeds that have come so far."""
+    numbers = sorted({row.round for one in runs for row in one.rows})
+    if not numbers:
+        return None
+    kept = thinned(numbers, MAX_POINTS)
+    found: dict[str, Any] = {"rounds": kept}
+    for column in ("val", "test"):
+        by_round = [{row.round: 100 * row.mean(column) for row in one.rows} for one in runs]
+        means, deviations = [], []
+        for number in kept:
+            values = [own[number] for own in by_round if number in own and not math.isnan(own[number])]
+            means.append(float(np.mean(values)) if values else None)
+            deviations.append(float(np.std(values, ddof=1)) if len(values) > 1 else None)
+        found[column] = {"mean": means, "deviation": deviations}
+    return found
+
+
+def gains(runs: Sequence[Loaded], local: Sequence[Loaded]) -> list[dict[str, Any]]:
+    """For every seed that also has a local run: what each client gains over training alone, in points."""
+    alone = {one.experiment.seed: one for one in counted(local)}
+    found = []
+    for one in counted(runs):
+        other = alone.get(one.experiment.seed)
+        if other is None or not one.summary or not other.summary or num_clients(one) != num_clients(other):
+            continue
+        pairs = zip(one.summary["per_client_test"], other.summary["per_client_test"], strict=True)
+        points = [None if a is None or b is None else 100 * (a - b) for a, b in pairs]
+        found.append({"seed": one.experiment.seed, "gains": points})
+    return found
+
+
+def costs(runs: Sequence[Loaded]) -> dict[str, Any]:
+    """Per run, the mean over seeds: zeros in percent, megabytes with the part of set-up, seconds."""
+    summaries = [one.summary for one in counted(runs) if one.summary]
+
+    def mean(name: str, factor: float) -> float | None:
+        value = _mean(summary.get(name, 0) for summary in summaries)
+        return None if value is None else factor * value
+
+    return {
+        "sparsity": mean("sparsity", 100),
+        "up": mean("bytes_up", 1e-6),
+        "down": mean("bytes_down", 1e-6),
+        "setup_up": mean("setup_bytes_up", 1e-6),
+        "setup_down": mean("setup_bytes_down", 1e-6),
+        "seconds": mean("seconds", 1),
+    }
+
+
+def payload(runs: Sequence[Loaded], complaints: Sequence[str], live: bool = False) -> dict[str, Any]:
+    """All that the page shows, as JSON can hold it."""
+    names = cell_names(runs)
+    places = sorted(names)
+    environments: list[dict[str, Any]] = []
+    listed = []
+    for one in runs:
+        if one.environment not in environments:
+            environments.append(one.environment)
+        listed.append(
+            {
+                "path": str(one.path),
+                "cell": places.index(one.place),
+                "method": one.label,
+                "seed": one.experiment.seed,
+                "finished": one.finished,
+                "round": one.rows[-1].round if one.rows else (one.summary or {}).get("rounds", 0),
+                "rounds": one.experiment.rounds,
+                "best_round": (one.summary or {}).get("best_round"),
+                "test": _percent((one.summary or {}).get("test")),
+                "config": dataclasses.asdict(one.experiment),
+                "environment": environments.index(one.environment),
+            }
+        )
+    matrices = sum(len(one.relations) and one.relations[0].values[0].size * len(one.relations) for one in runs)
+    snapshots = max(1, MAX_VALUES // max(1, matrices))
+    plain = {
+        "version": __version__,
+        "live": live,
+        "complaints": list(complaints),
+        "methods": methods(runs),
+        "tables": [dataclasses.asdict(table) for table in tables(runs)],
+        "cells": [_cell(runs, place, names[place], snapshots) for place in places],
+        "runs": listed,
+        "environments": environments,
+    }
+    cleaned: dict[str, Any] = clean(plain)
+    return cleaned
+
+
+def _cell(runs: Sequence[Loaded], place: Place, name: str, snapshots: int) -> dict[str, Any]:
+    mine = [one for one in runs if one.place == place]
+    groups = {label: [one for one in mine if one.label == label] for label in methods(mine)}
+    drawn = {label: curves(group) for label, group in groups.items()}
+    return {
+        "name": name,
+        "dataset": place.dataset,
+        "task": place.task,
+        "metric": TASKS[place.task].metric,
+        "curves": {label: curve for label, curve in drawn.items() if curve},
+        "gains": {
+            label: found
+            for label, group in groups.items()
+            if group[0].experiment.method != "local" and (found := gains(group, groups.get("local", [])))
+        },
+        "costs": {label: costs(group) for label, group in groups.items()},
+        "relations": [
+            {
+                "method": one.label,
+                "seed": one.experiment.seed,
+                "name": relation.name,
+                **packed(relation.rounds, relation.values, snapshots),
+            }
+            for one in sorted(mine, key=lambda one: (methods(mine)[::-1].index(one.label), one.experiment.seed))
+            for relation in one.relations
+        ],
+    }
+
+
+def packed(rounds: Sequence[int], values: np.ndarray, snapshots: int) -> dict[str, Any]:
+    """Matrices as 16-bit steps between their least and greatest value, in base64: small and exact to 1e-5."""
+    kept = thinned(range(len(rounds)), snapshots) if snapshots > 1 else [len(rounds) - 1]
+    chosen = values[kept]
+    known = np.isfinite(chosen)
+    low, high = (float(chosen[known].min()), float(chosen[known].max())) if known.any() else (0.0, 1.0)
+    steps = np.full(chosen.shape, MISSING, dtype="<u2")
+    width = (high - low) or 1.0
+    steps[known] = np.round((chosen[known] - low) / width * (MISSING - 1)).astype("<u2")
+    text = base64.b64encode(steps.tobytes()).decode("ascii")
+    return {
+        "clients": chosen.shape[1],
+        "rounds": [rounds[index] for index in kept],
+        "low": float(f"{low:.9g}"),
+        "high": float(f"{low + width:.9g}"),
+        "values": text,
+    }
+
+
+def clean(value: Any) -> Any:
+    """Numbers as JSON can hold them and people read them: no NaN, six digits."""
+    if isinstance(value, dict):
+        return {str(key): clean(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [clean(item) for item in value]
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    return value
+
+
+def _percent(value: float | None) -> float | None:
+    return None if value is None or math.isnan(value) else 100 * value
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None and not math.isnan(value)]
+    return float(np.mean(known)) if known else None
