@@ -67,8 +67,8 @@ def watch(dir: tyro.conf.Positional[Path], port: int = 0) -> None:
         port: On 127.0.0.1; 0 takes a free one.
     """
     with server([dir], port) as serving:
-        print(f"http://127.0.0.1:{serving.server_address[1]}/  (Ctrl-C ends it)", flush=True)
         try:
+            print(f"http://127.0.0.1:{serving.server_address[1]}/  (Ctrl-C ends it)", flush=True)
             serving.serve_forever(poll_interval=0.1)
         except KeyboardInterrupt:
             print()
