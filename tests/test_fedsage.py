@@ -15,19 +15,12 @@ from torch import Tensor
 
 from fedpub.algorithms import Context, FedSage, fedsage
 from fedpub.algorithms.base import Place
-from fedpub.algorithms.fedsage import (
-    CLASSIFIER,
-    SAMPLED,
-    Mending,
-    hidden_rows,
-    lost_neighbours,
-    sampled_neighbours,
-    turn,
-    whole_counts,
-)
+from fedpub.algorithms.fedsage import CLASSIFIER, Mending, turn, whole_counts
 from fedpub.blocks import SparseRows, rows_matmul
+from fedpub.data import hiding
 from fedpub.data.clients import Clients, stack
 from fedpub.data.graph import Graph
+from fedpub.data.hiding import SAMPLED, hidden_rows, lost_neighbours, sampled_neighbours
 from fedpub.data.links import LINK_RATIOS
 from fedpub.data.split import split
 from fedpub.data.subgraph import Added, Subgraph, subgraph_of
@@ -304,7 +297,7 @@ def test_of_many_nodes_that_lost_neighbours_a_sample_is_matched(monkeypatch):
     own = client([(float(row), 1.0) for row in range(31)], [(0, row) for row in range(1, 31)])
     hidden = torch.arange(31) == 0
     assert lost_neighbours(own, hidden, 2, seed=0)[1].tolist() == list(range(30))
-    monkeypatch.setattr(fedsage, "AT_ONCE", 10)
+    monkeypatch.setattr(hiding, "AT_ONCE", 10)
     lost, rows, true, known = lost_neighbours(own, hidden, 2, seed=0)
     assert lost.tolist() == [1] * 30  # all are counted
     assert rows.tolist() == sorted(set(rows.tolist()))
@@ -319,7 +312,7 @@ def test_of_many_nodes_that_lost_neighbours_a_sample_is_matched(monkeypatch):
 def test_of_many_nodes_a_sample_gets_neighbours_in_phase_one(monkeypatch):
     ctx, mending, data = learning(), Mending(1, 0, 3), communities(clients=2)
     assert mending.workspace(ctx, data, PLACE).mended_N.all()
-    monkeypatch.setattr(fedsage, "AT_ONCE", 9)
+    monkeypatch.setattr(hiding, "AT_ONCE", 9)
     work = mending.workspace(ctx, data, PLACE)
     chosen = torch.split(work.mended_N, work.clients.segments.sizes)
     assert [(len(own), int(own.sum())) for own in chosen] == [(20, 9), (8, 8)]  # 5 of 25 and 2 of 10 are hidden
