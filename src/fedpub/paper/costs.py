@@ -10,7 +10,7 @@ import numpy as np
 
 from fedpub.data.synthetic import SYNTHETIC
 from fedpub.paper.main import QUICK, ROWS, cells
-from fedpub.paper.recipe import ALL, METHODS, TITLES, Artefact, Settings, spread
+from fedpub.paper.recipe import ALL, METHODS, TITLES, Artefact, Settings, grouped_bars, spread
 from fedpub.paper.store import Job, Outcomes
 
 
@@ -138,12 +138,8 @@ class Collapse:
             rows.append([TITLES[method], *(100 * float(np.nanmean(per_client[:, community == c])) for c in range(3))])
 
         def draw(figure: Any) -> None:
-            axes = figure.subplots()
-            for place, row in enumerate(rows):
-                axes.bar(np.arange(3) + place * 0.8 / len(rows), row[1:], 0.8 / len(rows), label=row[0])
-            axes.set_xticks(np.arange(3) + 0.35, [f"{count} clients" for count in counts])
-            axes.set_ylabel("test accuracy, percent")
-            axes.legend(fontsize=7)
+            series = {row[0]: (row[1:], None) for row in rows}
+            grouped_bars(figure, [f"{count} clients" for count in counts], series, "test accuracy, percent")
 
         return Artefact(["method", *(f"community of {count}" for count in counts)], rows, "", draw)
 

@@ -133,17 +133,11 @@ class Grid:
             line.append(paired_p(own, values[-1]) if own is not values[-1] else None)
 
         def draw(figure: Any) -> None:
-            axes, width = figure.subplots(), 0.8 / len(lines)
             end = 1 + 4 * len(columns)
-            for place, line in enumerate(lines):
-                at = np.arange(len(columns)) + place * width
-                thin = {"linewidth": 0.8}
-                axes.bar(at, line[1:end:4], width, yerr=line[2:end:4], label=line[0], error_kw=thin)
-            shown = [value for line in lines for value in line[1:end:4] if value is not None]
+            series = {line[0]: (line[1:end:4], line[2:end:4]) for line in lines}
+            axes = grouped_bars(figure, list(columns), series, "test, percent")
+            shown = [value for means, _ in series.values() for value in means if value is not None]
             axes.set_ylim(max(0.0, min(shown) - 10), min(100.0, max(shown) + 5))
-            axes.set_xticks(np.arange(len(columns)) + 0.4 - width / 2, list(columns))
-            axes.set_ylabel("test, percent")
-            axes.legend(fontsize=7)
 
         return Artefact(header, lines, self.note, draw if self.bars else None)
 
@@ -151,6 +145,20 @@ class Grid:
         """Of every cell and seed."""
         jobs = [job for column in self.columns(settings).values() for job in settings.repeated(**column, **row)]
         return np.array([self.value(found[job].summary) for job in jobs], dtype=float)
+
+
+def grouped_bars(
+    figure: Any, groups: Sequence[str], series: Mapping[str, tuple[Sequence[Any], Sequence[Any] | None]], label: str
+) -> Any:
+    """A group of bars for each name, a bar for each series of values (and deviations); the axes."""
+    axes, width = figure.subplots(), 0.8 / len(series)
+    for place, (name, (values, deviations)) in enumerate(series.items()):
+        at = np.arange(len(groups)) + place * width
+        axes.bar(at, values, width, yerr=deviations, label=name, error_kw={"linewidth": 0.8})
+    axes.set_xticks(np.arange(len(groups)) + 0.4 - width / 2, groups)
+    axes.set_ylabel(label)
+    axes.legend(fontsize=7)
+    return axes
 
 
 def spread(

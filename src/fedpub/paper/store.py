@@ -10,7 +10,6 @@ import json
 import multiprocessing
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -88,21 +87,20 @@ def compute(jobs: Iterable[Job], folder: Path, root: Path | None, processes: int
     groups: dict[object, list[Job]] = {}
     for job in wanted:
         groups.setdefault(_data(job.experiment), []).append(job)
-    tasks = [(group, folder, root, processes) for group in groups.values()]
-    if processes == 1 or len(tasks) == 1:
-        for task in tasks:
-            yield from _compute_group(*task)
+    if processes == 1 or len(groups) == 1:
+        for group in groups.values():
+            yield from _compute_group(group, folder, root)
         return
     # A queue tells of each job as it is done, not only of whole groups.
     context = multiprocessing.get_context("spawn")
     with context.Manager() as manager:
         done = manager.Queue()
         with context.Pool(processes) as pool:
-            running = [pool.apply_async(_compute_apart, (*task, done)) for task in tasks]
+            tasks = [(group, folder, root, processes, done) for group in groups.values()]
+            running = [pool.apply_async(_compute_apart, task) for task in tasks]
             left = len(wanted)
             while left:
-                with suppress(OSError):
-                    found = done.get()
+                found = done.get()
                 if isinstance(found, str):
                     raise FedpubError(found)
                 left -= 1
@@ -130,7 +128,7 @@ def _compute_apart(group: list[Job], folder: Path, root: Path | None, processes:
     """In a process of its own: a failure becomes a sentence for the one that waits."""
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // processes))
     try:
-        for job in _compute_group(group, folder, root, processes):
+        for job in _compute_group(group, folder, root):
             done.put(job)
     except FedpubError as error:
         done.put(str(error))
@@ -138,7 +136,7 @@ def _compute_apart(group: list[Job], folder: Path, root: Path | None, processes:
         done.put(f"{type(error).__name__} in {group[0].experiment.dataset}: {error}")
 
 
-def _compute_group(group: list[Job], folder: Path, root: Path | None, processes: int) -> Iterator[Job]:
+def _compute_group(group: list[Job], folder: Path, root: Path | None) -> Iterator[Job]:
     ready: Prepared | None = None
     for job in group:
         path = Outcomes(folder)[job].path

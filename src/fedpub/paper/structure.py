@@ -11,7 +11,7 @@ from fedpub.data.partition import cached_partition
 from fedpub.data.split import split
 from fedpub.data.statistics import partition_statistics
 from fedpub.paper.published import statistics
-from fedpub.paper.recipe import ALL, TITLES, Artefact, Settings
+from fedpub.paper.recipe import ALL, TITLES, Artefact, Settings, grouped_bars
 from fedpub.paper.store import Job, Outcomes
 
 CORA_20: dict[str, Any] = {"dataset": "cora", "clients": 20}
@@ -129,7 +129,12 @@ class Divergence:
             "by five from a community; the communities of disjoint ones, which the paper does not define, are those "
             "that Louvain finds on the edges that the clients miss."
         )
-        return Artefact(["scenario", "within", "paper", "between", "paper"], rows, note)
+
+        def draw(figure: Any) -> None:
+            series = {"within": ([row[1] for row in rows], None), "between": ([row[3] for row in rows], None)}
+            grouped_bars(figure, [row[0] for row in rows], series, "label distance")
+
+        return Artefact(["scenario", "within", "paper", "between", "paper"], rows, note, draw)
 
     def divergence(self, seen: dict[str, Any]) -> tuple[float, float]:
         # A similarity of 1 − d / sqrt(ln 2) is undone.
@@ -160,7 +165,15 @@ class Masks:
                 line += [100 * float(np.mean([one.seen[pair] for one in outcomes])), value]
             rows.append(line)
         header = ["masks", "zeros", "most similar", "paper", "least similar", "paper"]
-        return Artefact(header, rows, "Of the weights that either of the two uses, the percentage that both use.")
+
+        def draw(figure: Any) -> None:
+            series = {
+                "most similar": ([row[2] for row in rows], None),
+                "least similar": ([row[4] for row in rows], None),
+            }
+            grouped_bars(figure, [row[0] for row in rows], series, "shared weights, percent")
+
+        return Artefact(header, rows, "Of the weights that either of the two uses, the percentage that both use.", draw)
 
 
 class Neighbours:
@@ -185,4 +198,9 @@ class Neighbours:
         note = (
             "The neighbour is the client to which most edges are missing. The paper shows it as bars, without numbers."
         )
-        return Artefact(["method", "own model", "neighbour's model"], rows, note)
+
+        def draw(figure: Any) -> None:
+            series = {"own model": ([row[1] for row in rows], None), "neighbour's": ([row[2] for row in rows], None)}
+            grouped_bars(figure, [row[0] for row in rows], series, "test accuracy, percent")
+
+        return Artefact(["method", "own model", "neighbour's model"], rows, note, draw)
