@@ -19,7 +19,7 @@ from fedpub.experiment import Experiment, prepare
 from fedpub.paper import looks
 from fedpub.paper.main import paper as paper_value
 from fedpub.paper.published import published, statistics, tables
-from fedpub.paper.recipe import Artefact, Grid, Settings
+from fedpub.paper.recipe import Artefact, Entry, Grid, Settings
 from fedpub.paper.recipes import RECIPES
 from fedpub.paper.store import Job, Outcomes, compute, is_done, key
 from fedpub.paper.structure import correlation
@@ -140,16 +140,51 @@ def test_a_grid_by_hand(graph_file, tmp_path):
                 path.mkdir(parents=True)
                 (path / "summary.json").write_text(json.dumps({"test": values[job.name]}))
     made = grid.make(settings, Outcomes(tmp_path))
-    assert made.header == ["", "one", "±", "paper", "difference", "other", "±", "paper", "difference", "average",
-                           "paper's average", "p"]  # fmt: skip
-    first, second = made.rows
+    assert made.header == ["cell", "method", "mean", "deviation", "seeds", "paper", "difference", "ours ≥ paper"]
     # A: 0.5, 0.7 and 0.9, 0.9; B: 0.6, 0.4 and 0.8, 0.6.
-    assert first[:-1] == ["A", *map(pytest.approx, (60, math.sqrt(200), 50, 10, 90, 0, 50, 40, 75, 50))]
-    assert second[:9] == ["B", pytest.approx(50), pytest.approx(math.sqrt(200)), None, None,
-                          pytest.approx(70), pytest.approx(math.sqrt(200)), None, None]  # fmt: skip
-    assert second[9:] == [pytest.approx(60), None, None]
+    spread = pytest.approx(math.sqrt(200))
+    assert made.rows == [
+        ["one", "A", pytest.approx(60), spread, 2, 50.0, pytest.approx(10), "yes"],
+        ["one", "B", pytest.approx(50), spread, 2, None, None, None],
+        ["other", "A", pytest.approx(90), 0, 2, 50.0, pytest.approx(40), "yes"],
+        ["other", "B", pytest.approx(70), spread, 2, None, None, None],
+    ]
+    table, over_all = made.read
+    assert table == (
+        ["", "one", "paper", "other", "paper"],
+        [
+            ["A", "**60.00** ± 14.14", "50.00", "**90.00** ± 0.00", "50.00"],
+            ["B", "50.00 ± 14.14", "", "70.00 ± 14.14", ""],
+        ],
+    )
+    assert over_all[0] == ["", "average", "paper's average", "cells with ours ≥ paper", "p against B"]
     # Differences A − B of −0.1, 0.3, 0.1, 0.3: mean 0.15, deviation 0.1915, t = 1.567 with 3 degrees of freedom.
-    assert first[-1] == pytest.approx(0.2152, abs=1e-3)
+    assert over_all[1] == [
+        ["A", pytest.approx(75), 50, "2 of 2", pytest.approx(0.2152, abs=1e-3)],
+        ["B", pytest.approx(60), None, "", None],
+    ]
+
+
+def test_the_verdict_is_to_the_paper_s_two_decimals():
+    assert Entry(79.596, 0.1, 79.60).verdict == "yes"
+    assert Entry(79.594, 0.1, 79.60).verdict == "no"
+    assert Entry(79.594, 0.1, None).verdict is None
+    assert Entry(None, None, 79.60).texts() == ("", "")
+
+
+def test_a_wide_grid_is_read_by_dataset(graph_file, tmp_path):
+    cells = {f"{name} {seed}": {"dataset": graph_file, "data_seed": seed} for name in ("x",) for seed in range(7)}
+    grid = Grid("wide", {"A": {"method": "local"}}, lambda settings: cells)
+    settings = Settings(seeds=1, rounds=1)
+    for job in grid.jobs(settings):
+        path = Outcomes(tmp_path)[job].path
+        path.mkdir(parents=True)
+        (path / "summary.json").write_text(json.dumps({"test": 0.5}))
+    made = grid.make(settings, Outcomes(tmp_path))
+    assert len(made.read) == 2  # one dataset, and all cells
+    text = markdown(made, "name", "A title", "fedpub reproduce name")
+    assert "| A | 50.00 ± 0.00 |" in text
+    assert "7 values: [name.csv](name.csv)" in text
 
 
 def test_a_table_as_text():

@@ -95,19 +95,22 @@ SYNTHETIC: dict[str, Communities] = {
         shift=1.0,
         homophily=0.7,
     ),
-    # The paper's figure on knowledge collapse: edges with probability 0.5 inside a community, 0.1 outside.
+    # The paper's figure on knowledge collapse: edges with probability 0.5 inside a community, 0.1 outside, and labels
+    # that differ. Features and homophily are ours, chosen so that the small communities lose in an average; with that
+    # homophily, 5/6 and 1/4 between equal labels are 0.5 and 0.1 over all pairs.
     "communities-5-5-40": Communities(
         subgraphs=(5, 5, 40),
         nodes=30,
-        p_subgraph=0.5,
-        p_community=0.5,
-        p_between=0.1,
+        p_subgraph=5 / 6,
+        p_community=5 / 6,
+        p_between=1 / 4,
         classes=3,
         features=100,
-        purity=0.8,
+        purity=0.5,
         words=10,
         noise=0.5,
-        shift=0.5,
+        shift=1.0,
+        homophily=0.8,
     ),
     # The paper's figure on similarity measures: 0.7 inside a community, 0.01 outside.
     "communities-5-15": Communities(

@@ -28,6 +28,10 @@ TITLES = {
 }
 
 
+WIDE = 6  # columns above which a table is read by dataset
+LEGEND = "Mean ± deviation over the seeds; bold where it is at least the paper's. p: paired, over seeds and cells."
+
+
 @dataclass(frozen=True)
 class Settings:
     """What the reader asked for."""
@@ -61,15 +65,19 @@ class Settings:
         return [Job(self.experiment(seed, **changes), look) for seed in range(self.seeds)]
 
 
+Rows = list[list[Any]]  # numbers stay numbers
+
+
 @dataclass(frozen=True, eq=False)
 class Artefact:
     """A table, with a figure where the paper has one."""
 
     header: list[str]
-    rows: list[list[Any]]  # numbers stay numbers
+    rows: Rows
     note: str = ""  # what a reader should know, beside the command
     draw: Callable[[Any], None] | None = None  # onto a matplotlib figure
     size: tuple[float, float] = (5.0, 3.2)  # of the figure, in inches
+    read: Sequence[tuple[list[str], Rows]] = ()  # the same numbers laid out to be read, where rows are many or wide
 
 
 class Recipe(Protocol):
@@ -81,6 +89,32 @@ class Recipe(Protocol):
     def jobs(self, settings: Settings) -> list[Job]: ...
 
     def make(self, settings: Settings, found: Outcomes) -> Artefact: ...
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method in a cell: mean and deviation over the seeds, in percent, and the paper's mean."""
+
+    mean: float | None
+    deviation: float | None
+    paper: float | None
+
+    @property
+    def difference(self) -> float | None:
+        return None if self.paper is None or self.mean is None else self.mean - self.paper
+
+    @property
+    def verdict(self) -> str | None:
+        """Ours ≥ paper, to the two decimals that the paper prints."""
+        if self.paper is None or self.mean is None:
+            return None
+        return "yes" if round(self.mean, 2) >= self.paper else "no"
+
+    def texts(self) -> tuple[str, str]:
+        if self.mean is None:
+            return "", ""
+        mean = f"**{self.mean:.2f}**" if self.verdict == "yes" else f"{self.mean:.2f}"
+        return f"{mean} ± {self.deviation:.2f}", "" if self.paper is None else f"{self.paper:.2f}"
 
 
 @dataclass(frozen=True)
@@ -113,33 +147,63 @@ class Grid:
         ]
 
     def make(self, settings: Settings, found: Outcomes) -> Artefact:
-        columns = self.columns(settings)
-        header = ["", *(name for label in columns for name in (label, "±", "paper", "difference"))]
-        lines: list[list[Any]] = []
-        for label, row in self.shown(settings).items():
-            line: list[Any] = [label]
-            for column in columns.values():
-                mean, deviation = spread(found, settings.repeated(**column, **row), self.value)
-                paper = self.paper(row, column)
-                line += [mean, deviation, paper, None if paper is None or mean is None else mean - paper]
-            lines.append(line)
-        if self.average and len(columns) > 1:
-            header += ["average", "paper's average"]
-            for line in lines:
-                line += [_mean(line[1::4]), _mean(line[3::4])]
-        header.append("p")
-        values = [self._values(settings, found, row) for row in self.shown(settings).values()]
-        for line, own in zip(lines, values, strict=True):
-            line.append(paired_p(own, values[-1]) if own is not values[-1] else None)
+        columns, shown = self.columns(settings), self.shown(settings)
+        entries = {
+            (label, name): self._entry(settings, found, row, column)
+            for name, column in columns.items()
+            for label, row in shown.items()
+        }
+        header = ["cell", "method", "mean", "deviation", "seeds", "paper", "difference", "ours ≥ paper"]
+        rows = [
+            [name, label, one.mean, one.deviation, settings.seeds, one.paper, one.difference, one.verdict]
+            for (label, name), one in entries.items()
+        ]
+        # Read by dataset where there are several columns of each, with a last table over all cells.
+        groups: dict[str, list[str]] = {}
+        for name, column in columns.items():
+            groups.setdefault(column["dataset"] if len(columns) > WIDE else "", []).append(name)
+        read: list[tuple[list[str], Rows]] = [
+            (
+                ["", *(title for name in names for title in (name, "paper"))],
+                [[label, *(text for name in names for text in entries[label, name].texts())] for label in shown],
+            )
+            for names in groups.values()
+        ]
+        read.append(self._over_all(settings, found, entries))
 
         def draw(figure: Any) -> None:
-            end = 1 + 4 * len(columns)
-            series = {line[0]: (line[1:end:4], line[2:end:4]) for line in lines}
-            axes = grouped_bars(figure, list(columns), series, "test, percent")
-            shown = [value for means, _ in series.values() for value in means if value is not None]
-            axes.set_ylim(max(0.0, min(shown) - 10), min(100.0, max(shown) + 5))
+            series = {label: [entries[label, name].mean for name in columns] for label in shown}
+            errors = {label: [entries[label, name].deviation for name in columns] for label in shown}
+            both = {label: (series[label], errors[label]) for label in shown}
+            axes = grouped_bars(figure, list(columns), both, "test, percent")
+            values = [value for means in series.values() for value in means if value is not None]
+            axes.set_ylim(max(0.0, min(values) - 10), min(100.0, max(values) + 5))
 
-        return Artefact(header, lines, self.note, draw if self.bars else None)
+        note = " ".join(filter(None, [self.note, LEGEND if any(one.paper for one in entries.values()) else ""]))
+        return Artefact(header, rows, note, draw if self.bars else None, read=read)
+
+    def _entry(self, settings: Settings, found: Outcomes, row: Mapping[str, Any], column: Mapping[str, Any]) -> Entry:
+        mean, deviation = spread(found, settings.repeated(**column, **row), self.value)
+        return Entry(mean, deviation, self.paper(row, column))
+
+    def _over_all(
+        self, settings: Settings, found: Outcomes, entries: Mapping[tuple[str, str], Entry]
+    ) -> tuple[list[str], Rows]:
+        columns, shown = self.columns(settings), self.shown(settings)
+        values = {label: self._values(settings, found, row) for label, row in shown.items()}
+        last = list(shown)[-1]
+        rows: Rows = []
+        for label in shown:
+            own = [entries[label, name] for name in columns]
+            verdicts = [one.verdict for one in own if one.verdict]
+            p_value = None if label == last else paired_p(values[label], values[last])
+            line: list[Any] = [label]
+            if self.average:
+                line += [_mean([one.mean for one in own]), _mean([one.paper for one in own])]
+            reached = f"{verdicts.count('yes')} of {len(verdicts)}" if verdicts else ""
+            rows.append([*line, reached, p_value])
+        averages = ["average", "paper's average"] if self.average else []
+        return ["", *averages, "cells with ours ≥ paper", f"p against {last}"], rows
 
     def _values(self, settings: Settings, found: Outcomes, row: Mapping[str, Any]) -> np.ndarray:
         """Of every cell and seed."""

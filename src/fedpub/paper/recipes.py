@@ -1,8 +1,8 @@
-"""Every table and figure of the paper by name."""
+"""Every table and figure of the paper by name; `more-` are ours."""
 
 from __future__ import annotations
 
-from fedpub.paper import costs, main, structure, variants
+from fedpub.paper import costs, differences, main, structure, variants
 from fedpub.paper.recipe import Recipe
 
 RECIPES: dict[str, Recipe] = {
@@ -31,4 +31,8 @@ RECIPES: dict[str, Recipe] = {
     "figure-neighbours": structure.Neighbours(),
     "figure-masks": structure.Masks(),
     "figure-divergence": structure.Divergence(),
+    "more-weight-decay": differences.WEIGHT_DECAY,
+    "more-splits": differences.Splits(),
+    "more-fedgnn": differences.FEDGNN,
+    "more-twitch": differences.TWITCH,
 }

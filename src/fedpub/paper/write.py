@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpub.files import atomic, write_text
-from fedpub.paper.recipe import Artefact
+from fedpub.paper.recipe import Artefact, Rows
 
 LONG = 60  # rows above which a table is data for a figure, not something to read
 
@@ -31,13 +31,18 @@ def markdown(artefact: Artefact, name: str, title: str, command: str) -> str:
     parts = [f"## {title}", f"```console\n{command}\n```"]
     if artefact.draw:
         parts.append(f"![{title}]({name}.svg)")
-    if len(artefact.rows) <= LONG:
-        lines = [artefact.header, ["---" if i == 0 else "---:" for i in range(len(artefact.header))]]
-        lines += [[shown(value) for value in row] for row in artefact.rows]
-        parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
+    parts += [_table(*one) for one in artefact.read]
+    if not artefact.read and len(artefact.rows) <= LONG:
+        parts.append(_table(artefact.header, artefact.rows))
     else:
         parts.append(f"{len(artefact.rows)} values: [{name}.csv]({name}.csv)")
     return "\n\n".join([*parts, *([artefact.note] if artefact.note else [])]) + "\n"
+
+
+def _table(header: list[str], rows: Rows) -> str:
+    lines = [header, ["---" if i == 0 else "---:" for i in range(len(header))]]
+    lines += [[shown(value) for value in row] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def shown(value: Any) -> str:
