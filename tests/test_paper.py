@@ -23,7 +23,7 @@ from fedpub.paper.recipe import Artefact, Entry, Grid, Settings
 from fedpub.paper.recipes import RECIPES
 from fedpub.paper.store import Job, Outcomes, compute, is_done, key
 from fedpub.paper.structure import correlation
-from fedpub.paper.write import markdown, shown, write
+from fedpub.paper.write import markdown, shown, write, write_runs
 from small import small_graph
 
 SMALL = Settings(seeds=1, rounds=2, quick=True)
@@ -248,6 +248,14 @@ def test_the_verb(tmp_path, capsys, monkeypatch):
     assert main(["reproduce", "figure-collapse", "--quick", "--out", "made"]) == 0
     assert "3 runs, 0 of them to be computed" in capsys.readouterr().out
     assert "--quick" in (tmp_path / "made" / "figure-collapse.md").read_text()
+    with (tmp_path / "made" / "runs.csv").open(encoding="utf-8") as file:
+        runs = list(csv.DictReader(file))
+    assert [(run["method"], run["options"], run["rounds"]) for run in runs] == [
+        ("fedavg", "{}", "5"),
+        ("fedpub", "{}", "5"),
+        ("local", "{}", "5"),
+    ]
+    assert all(0 < float(run["test"]) <= 1 for run in runs)
     for words, sentence in (
         (["reproduce"], "nothing to reproduce"),
         (["reproduce", "figure-colapse"], "figure-collapse"),
@@ -255,6 +263,14 @@ def test_the_verb(tmp_path, capsys, monkeypatch):
     ):
         assert main(words) == 2
         assert sentence in capsys.readouterr().err
+
+
+def test_the_options_of_a_run_are_listed_where_they_are_not_the_usual_ones(graph_file, tmp_path):
+    one = Job(Experiment(dataset=graph_file, method="fedpub", rounds=1, hidden=4, options={"tau": 7.0}).resolved())
+    list(compute([one], tmp_path, None, 1))
+    with write_runs([one, one], Outcomes(tmp_path), tmp_path).open(encoding="utf-8") as file:
+        (line,) = csv.DictReader(file)
+    assert (line["options"], line["dataset"], line["key"]) == ('{"tau": 7.0}', str(graph_file), key(one.experiment))
 
 
 def test_mask_overlap_and_neighbours_are_shares(graph_file):

@@ -15,7 +15,7 @@ from fedpub.errors import FedpubError, unknown
 from fedpub.paper.recipe import Settings
 from fedpub.paper.recipes import RECIPES
 from fedpub.paper.store import Outcomes, compute, is_done
-from fedpub.paper.write import write
+from fedpub.paper.write import write, write_runs
 
 QUICK_ROUNDS = 5
 
@@ -79,6 +79,8 @@ def reproduce(
         made = RECIPES[name].make(settings, Outcomes(out / "runs"))
         files = write(made, name, RECIPES[name].title, command, out)
         console.print(f"{name}: {', '.join(path.name for path in files)}", soft_wrap=True)
+    if planned:
+        console.print(f"every run as a line: {write_runs(planned, Outcomes(out / 'runs'), out).name}")
     console.print(f"in {out}", soft_wrap=True)
 
 

@@ -226,6 +226,8 @@ def row_normalised(graph: Graph) -> Graph:
 
 
 def csr(indptr: Tensor, indices: Tensor, values: Tensor, shape: tuple[int, ...]) -> Tensor:
+    if not len(indices):  # NumPy's empty arrays may have a stride of 0, which some versions of torch refuse
+        indices, values = torch.empty(0, dtype=indices.dtype), torch.empty(0, dtype=values.dtype)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
         return torch.sparse_csr_tensor(indptr, indices, values, size=shape, check_invariants=True)

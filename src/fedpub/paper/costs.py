@@ -13,8 +13,6 @@ from fedpub.paper.main import QUICK, ROWS, cells
 from fedpub.paper.recipe import ALL, METHODS, TITLES, Artefact, Settings, grouped_bars, spread
 from fedpub.paper.store import Job, Outcomes
 
-SYNTHETIC_TAU = 10.0  # the paper's, for the graphs that are made
-
 
 class Efficiency:
     title = "Communication and model size, Cora, 10 overlapping clients"
@@ -121,8 +119,7 @@ class Collapse:
     dataset = "communities-5-5-40"
 
     def variant(self, settings: Settings, method: str) -> list[Job]:
-        options = {"tau": SYNTHETIC_TAU} if method == "fedpub" else {}
-        return settings.repeated(dataset=self.dataset, scenario="natural", method=method, options=options)
+        return settings.repeated(dataset=self.dataset, scenario="natural", method=method)
 
     def methods(self, settings: Settings) -> list[str]:
         return ["local", "fedavg", "fedpub"] if settings.quick else list(METHODS)
@@ -157,7 +154,7 @@ class Measures:
     measures = ("parameter", "gradient", "function")
 
     def variant(self, settings: Settings, measure: str) -> list[Job]:
-        changes: dict[str, Any] = {"method": "fedpub", "options": {"measure": measure, "tau": SYNTHETIC_TAU}}
+        changes: dict[str, Any] = {"method": "fedpub", "options": {"measure": measure}}
         return settings.repeated("seconds", dataset=self.dataset, scenario="natural", **changes)
 
     def jobs(self, settings: Settings) -> list[Job]:

@@ -133,7 +133,8 @@ def _compute_apart(group: list[Job], folder: Path, root: Path | None, processes:
     except FedpubError as error:
         done.put(str(error))
     except Exception as error:  # whoever waits would wait for ever
-        done.put(f"{type(error).__name__} in {group[0].experiment.dataset}: {error}")
+        one = group[0].experiment
+        done.put(f"{type(error).__name__} with {one.method} on {one.dataset} {one.scenario} {one.clients}: {error}")
 
 
 def _compute_group(group: list[Job], folder: Path, root: Path | None) -> Iterator[Job]:

@@ -4,27 +4,61 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from fedpub.experiment import Experiment
 from fedpub.files import atomic, write_text
 from fedpub.paper.recipe import Artefact, Rows
+from fedpub.paper.store import Job, Outcomes, key
 
 LONG = 60  # rows above which a table is data for a figure, not something to read
 
 
 def write(artefact: Artefact, name: str, title: str, command: str, folder: Path) -> list[Path]:
     """All files of an artefact; each is replaced as a whole."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(artefact.header)
-    writer.writerows([["" if value is None else value for value in row] for row in artefact.rows])
-    write_text(folder / f"{name}.csv", text.getvalue())
+    write_text(folder / f"{name}.csv", _csv(artefact.header, artefact.rows))
     write_text(folder / f"{name}.md", markdown(artefact, name, title, command))
     written = [folder / f"{name}.csv", folder / f"{name}.md"]
     if artefact.draw:
         written += _draw(artefact, folder / name)
     return written
+
+
+def write_runs(jobs: Iterable[Job], found: Outcomes, folder: Path) -> Path:
+    """Every run behind the artefacts as a line: what it was, and what came out."""
+    header = ["key", *ASKED, "options", *MEASURED]
+    rows = []
+    for name, one in sorted({key(job.experiment): job for job in jobs}.items()):
+        asked, measured = asdict(one.experiment), found[one].summary
+        options = json.dumps(_unusual(one.experiment), sort_keys=True)
+        rows.append([name, *(asked[field] for field in ASKED), options, *(measured.get(field) for field in MEASURED)])
+    rows.sort(key=lambda row: [str(value).zfill(4) for value in row[1:]])
+    write_text(folder / "runs.csv", _csv(header, rows))
+    return folder / "runs.csv"
+
+
+ASKED = ("task", "dataset", "scenario", "clients", "method", "seed", "rounds", "epochs", "weight_decay")
+MEASURED = (
+    "test", "val", "best_round", "weighted_test", "worst_client_test", "sparsity", "bytes_up", "bytes_down", "seconds"
+)  # fmt: skip
+
+
+def _unusual(experiment: Experiment) -> dict[str, Any]:
+    """The options that are not a method's defaults."""
+    usual = asdict(replace(experiment, options={}).resolved())["options"]
+    return {name: value for name, value in experiment.options.items() if value != usual[name]}
+
+
+def _csv(header: Sequence[str], rows: Rows) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows([["" if value is None else value for value in row] for row in rows])
+    return text.getvalue()
 
 
 def markdown(artefact: Artefact, name: str, title: str, command: str) -> str:
