@@ -160,7 +160,7 @@ def test_a_grid_by_hand(graph_file, tmp_path):
     assert over_all[0] == ["", "average", "paper's average", "cells with ours ≥ paper", "p against B"]
     # Differences A − B of −0.1, 0.3, 0.1, 0.3: mean 0.15, deviation 0.1915, t = 1.567 with 3 degrees of freedom.
     assert over_all[1] == [
-        ["A", pytest.approx(75), 50, "2 of 2", pytest.approx(0.2152, abs=1e-3)],
+        ["A", pytest.approx(75), 50, "2 of 2", "0.215"],
         ["B", pytest.approx(60), None, "", None],
     ]
 
@@ -169,7 +169,9 @@ def test_the_verdict_is_to_the_paper_s_two_decimals():
     assert Entry(79.596, 0.1, 79.60).verdict == "yes"
     assert Entry(79.594, 0.1, 79.60).verdict == "no"
     assert Entry(79.594, 0.1, None).verdict is None
-    assert Entry(None, None, 79.60).texts() == ("", "")
+    assert Entry(None, None, 79.60).texts(True) == ("", "79.60")
+    assert Entry(79.6, 0.12, 79.60).texts(True) == ("**79.60** ± 0.12", "79.60")
+    assert Entry(79.6, 0.12, None).texts(False) == ("79.60 ± 0.12",)
 
 
 def test_a_wide_grid_is_read_by_dataset(graph_file, tmp_path):

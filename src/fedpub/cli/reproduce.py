@@ -99,7 +99,7 @@ def _chosen(names: tuple[str, ...]) -> list[str]:
 
 def _flags(settings: Settings) -> list[str]:
     """What was asked for, as it is typed."""
-    flags = ["--seeds", str(settings.seeds), "--device", settings.device]
+    flags = ["--seeds", str(settings.seeds)]
     flags += ["--datasets", *settings.datasets] if settings.datasets else []
     return [*flags, "--quick"] if settings.quick else flags
 

@@ -110,11 +110,11 @@ class Entry:
             return None
         return "yes" if round(self.mean, 2) >= self.paper else "no"
 
-    def texts(self) -> tuple[str, str]:
-        if self.mean is None:
-            return "", ""
-        mean = f"**{self.mean:.2f}**" if self.verdict == "yes" else f"{self.mean:.2f}"
-        return f"{mean} ± {self.deviation:.2f}", "" if self.paper is None else f"{self.paper:.2f}"
+    def texts(self, beside: bool) -> tuple[str, ...]:
+        """What is read in a table: ours, and the paper's beside it."""
+        bold = "**" if self.verdict == "yes" else ""
+        ours = "" if self.mean is None else f"{bold}{self.mean:.2f}{bold} ± {self.deviation:.2f}"
+        return (ours, "" if self.paper is None else f"{self.paper:.2f}") if beside else (ours,)
 
 
 @dataclass(frozen=True)
@@ -162,10 +162,12 @@ class Grid:
         groups: dict[str, list[str]] = {}
         for name, column in columns.items():
             groups.setdefault(column["dataset"] if len(columns) > WIDE else "", []).append(name)
+        beside = any(one.paper is not None for one in entries.values())
+        titles = ("paper",) if beside else ()
         read: list[tuple[list[str], Rows]] = [
             (
-                ["", *(title for name in names for title in (name, "paper"))],
-                [[label, *(text for name in names for text in entries[label, name].texts())] for label in shown],
+                ["", *(title for name in names for title in (name, *titles))],
+                [[label, *(text for name in names for text in entries[label, name].texts(beside))] for label in shown],
             )
             for names in groups.values()
         ]
@@ -179,7 +181,7 @@ class Grid:
             values = [value for means in series.values() for value in means if value is not None]
             axes.set_ylim(max(0.0, min(values) - 10), min(100.0, max(values) + 5))
 
-        note = " ".join(filter(None, [self.note, LEGEND if any(one.paper for one in entries.values()) else ""]))
+        note = " ".join(filter(None, [self.note, LEGEND if beside else ""]))
         return Artefact(header, rows, note, draw if self.bars else None, read=read)
 
     def _entry(self, settings: Settings, found: Outcomes, row: Mapping[str, Any], column: Mapping[str, Any]) -> Entry:
@@ -192,18 +194,23 @@ class Grid:
         columns, shown = self.columns(settings), self.shown(settings)
         values = {label: self._values(settings, found, row) for label, row in shown.items()}
         last = list(shown)[-1]
+        beside = any(one.paper is not None for one in entries.values())
         rows: Rows = []
         for label in shown:
             own = [entries[label, name] for name in columns]
             verdicts = [one.verdict for one in own if one.verdict]
-            p_value = None if label == last else paired_p(values[label], values[last])
             line: list[Any] = [label]
             if self.average:
-                line += [_mean([one.mean for one in own]), _mean([one.paper for one in own])]
-            reached = f"{verdicts.count('yes')} of {len(verdicts)}" if verdicts else ""
-            rows.append([*line, reached, p_value])
-        averages = ["average", "paper's average"] if self.average else []
-        return ["", *averages, "cells with ours ≥ paper", f"p against {last}"], rows
+                line.append(_mean([one.mean for one in own]))
+            if beside:
+                line += [_mean([one.paper for one in own])] if self.average else []
+                line.append(f"{verdicts.count('yes')} of {len(verdicts)}" if verdicts else "")
+            rows.append([*line, None if label == last else _p_text(paired_p(values[label], values[last]))])
+        titles = ["average"] if self.average else []
+        if beside:
+            titles += ["paper's average"] if self.average else []
+            titles.append("cells with ours ≥ paper")
+        return ["", *titles, f"p against {last}"], rows
 
     def _values(self, settings: Settings, found: Outcomes, row: Mapping[str, Any]) -> np.ndarray:
         """Of every cell and seed."""
@@ -234,6 +241,12 @@ def spread(
     if not known:
         return None, None
     return float(np.mean(known)), float(np.std(known, ddof=1)) if len(known) > 1 else 0.0
+
+
+def _p_text(p_value: float | None) -> str:
+    if p_value is None:
+        return ""
+    return "< 0.001" if p_value < 0.001 else f"{p_value:.3f}"
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

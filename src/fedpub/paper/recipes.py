@@ -32,6 +32,7 @@ RECIPES: dict[str, Recipe] = {
     "figure-masks": structure.Masks(),
     "figure-divergence": structure.Divergence(),
     "more-weight-decay": differences.WEIGHT_DECAY,
+    "more-weight-decay-large": differences.WEIGHT_DECAY_LARGE,
     "more-splits": differences.Splits(),
     "more-fedgnn": differences.FEDGNN,
     "more-twitch": differences.TWITCH,
