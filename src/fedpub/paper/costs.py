@@ -10,7 +10,7 @@ import numpy as np
 
 from fedpub.data.synthetic import SYNTHETIC
 from fedpub.paper.main import QUICK, ROWS, cells
-from fedpub.paper.recipe import ALL, METHODS, TITLES, Artefact, Settings, grouped_bars, spread
+from fedpub.paper.recipe import ALL, COLOURS, METHODS, TITLES, Artefact, Settings, grouped_bars, spread
 from fedpub.paper.store import Job, Outcomes
 
 
@@ -97,12 +97,14 @@ class Convergence:
                 for label, values in lines.items():
                     rounds = np.arange(1, values.shape[1] + 1)
                     mean, deviation = 100 * values.mean(0), 100 * values.std(0)
-                    axes.plot(rounds, mean, label=label, linewidth=1.8 if label == "FED-PUB" else 1.0)
-                    axes.fill_between(rounds, mean - deviation, mean + deviation, alpha=0.15)
+                    colour, width = COLOURS[label], 1.8 if label == "FED-PUB" else 1.0
+                    axes.plot(rounds, mean, label=label, color=colour, linewidth=width)
+                    axes.fill_between(rounds, mean - deviation, mean + deviation, color=colour, alpha=0.12, linewidth=0)
                 axes.set_title(name, fontsize=9)
                 axes.set_xlabel("round")
             panels[0].set_ylabel("test, percent")
-            panels[-1].legend(fontsize=7)
+            handles, labels = panels[0].get_legend_handles_labels()
+            figure.legend(handles, labels, loc="outside upper center", ncols=8, fontsize=8, frameon=False)
 
         rows: list[list[Any]] = [
             [name, label, number + 1, 100 * float(values[:, number].mean()), 100 * float(values[:, number].std())]

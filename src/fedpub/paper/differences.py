@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
-from fedpub.paper.main import QUICK, WITH_ORACLE, cells, paper
-from fedpub.paper.recipe import TITLES, Artefact, Grid, Settings
+from fedpub.paper.main import DISJOINT, OVERLAPPING, QUICK, WITH_ORACLE, cells, paper
+from fedpub.paper.recipe import TITLES, Artefact, Grid, Recipe, Settings
 from fedpub.paper.store import Job, Outcomes
 
 PUBLISHED_DECAY = 1e-6  # of the published code, in Adam
 TEN = 10  # seeds
+FAR = 2  # points
 
 
 def _main(*datasets: str) -> Callable[[Settings], dict[str, Mapping[str, Any]]]:
@@ -89,3 +90,33 @@ class Splits:
 
     def make(self, settings: Settings, found: Outcomes) -> Artefact:
         return self.grid().make(self.ten(settings), found)
+
+
+class Differences:
+    """The main tables' entries that are far from the paper's, beside what the suspects change."""
+
+    title = f"Every difference of more than {FAR} points in the main tables"
+    mains: ClassVar = {"disjoint": DISJOINT, "overlapping": OVERLAPPING}
+
+    def jobs(self, settings: Settings) -> list[Job]:
+        parts: list[Recipe] = [*self.mains.values(), WEIGHT_DECAY, WEIGHT_DECAY_LARGE, SPLITS]
+        return [job for part in parts for job in part.jobs(settings)]
+
+    def make(self, settings: Settings, found: Outcomes) -> Artefact:
+        decayed = self.means(WEIGHT_DECAY, settings, found) | self.means(WEIGHT_DECAY_LARGE, settings, found)
+        more_seeds = self.means(SPLITS, settings, found)
+        rows: list[list[Any]] = []
+        for scenario, table in self.mains.items():
+            for cell, method, mean, _, _, published, difference, _ in table.make(settings, found).rows:
+                if difference is not None and abs(difference) > FAR:
+                    place = (f"{cell} {scenario}", method)
+                    beside = [decayed.get(place), more_seeds.get(place)]
+                    rows.append([scenario, cell, method, mean, published, difference, *beside])
+        header = ["scenario", "cell", "method", "ours", "paper", "difference", "with 1e-6 decay", "ten seeds"]
+        return Artefact(header, rows, "Decay and ten seeds: where they were run.", read=[(header, rows)])
+
+    def means(self, part: Recipe, settings: Settings, found: Outcomes) -> dict[tuple[str, str], float]:
+        return {(row[0], row[1]): row[2] for row in part.make(settings, found).rows}
+
+
+SPLITS = Splits()

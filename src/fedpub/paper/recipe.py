@@ -28,6 +28,20 @@ TITLES = {
 }
 
 
+# A method has its colour in every figure; FED-PUB's is the one that is seen first.
+COLOURS = {
+    "FED-PUB": "#c1121f",
+    "Local": "#6c757d",
+    "FedAvg": "#1d6fb8",
+    "FedProx": "#7fb7e6",
+    "FedPer": "#e08e0b",
+    "FedGNN": "#2a9d58",
+    "FedSage+": "#8cc9a1",
+    "GCFL": "#7b4fb5",
+    "Oracle": "#222222",
+    "masks only": "#e08e0b",
+    "similarity only": "#2a9d58",
+}
 WIDE = 6  # columns above which a table is read by dataset
 LEGEND = "Mean ± deviation over the seeds; bold where it is at least the paper's. p: paired, over seeds and cells."
 
@@ -225,10 +239,10 @@ def grouped_bars(
     axes, width = figure.subplots(), 0.8 / len(series)
     for place, (name, (values, deviations)) in enumerate(series.items()):
         at = np.arange(len(groups)) + place * width
-        axes.bar(at, values, width, yerr=deviations, label=name, error_kw={"linewidth": 0.8})
+        axes.bar(at, values, width, yerr=deviations, label=name, color=COLOURS.get(name), error_kw={"linewidth": 0.8})
     axes.set_xticks(np.arange(len(groups)) + 0.4 - width / 2, groups)
     axes.set_ylabel(label)
-    axes.legend(fontsize=7)
+    figure.legend(loc="outside upper center", ncols=4, fontsize=7, frameon=False)
     return axes
 
 

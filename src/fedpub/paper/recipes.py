@@ -33,7 +33,8 @@ RECIPES: dict[str, Recipe] = {
     "figure-divergence": structure.Divergence(),
     "more-weight-decay": differences.WEIGHT_DECAY,
     "more-weight-decay-large": differences.WEIGHT_DECAY_LARGE,
-    "more-splits": differences.Splits(),
+    "more-splits": differences.SPLITS,
+    "more-differences": differences.Differences(),
     "more-fedgnn": differences.FEDGNN,
     "more-twitch": differences.TWITCH,
 }
