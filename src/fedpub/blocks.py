@@ -6,7 +6,7 @@ Axes: K clients, N nodes of all clients one after the other, F inputs, H outputs
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-PADDING = 1.25  # on a GPU, clients are padded to the largest while that costs at most a quarter more
+# Clients are padded to the largest, so that one kernel does them all, while that costs at most a quarter more; on a CPU
+# only small ones, which a loop over clients would spend on calls.
+PADDING, SMALL = 1.25, 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +41,8 @@ class Segments:
         pointer = torch.cat([start, torch.tensor([n])])
         member = csr(pointer, torch.arange(n), torch.ones(n, dtype=dtype), (len(sizes), n))
         slot_N = None
-        if device.type == "cuda" and len(sizes) * max(sizes) <= PADDING * n:
+        small = device.type != "cpu" or n <= SMALL * len(sizes)
+        if small and len(sizes) * max(sizes) <= PADDING * n:
             slot_N = (owner_N * max(sizes) + row_N).to(device)
         return Segments(tuple(sizes), owner_N.to(device), row_N.to(device), member.to(device), slot_N)
 
@@ -56,12 +59,14 @@ class Segments:
 
     def pad(self, x_NF: Tensor) -> Tensor:
         """[K, largest, F] with zeros after each client's rows."""
+        assert self.slot_N is not None
         padded = x_NF.new_zeros(len(self.sizes) * max(self.sizes), x_NF.shape[1])
-        padded[self.slot_N] = x_NF
+        padded.index_copy_(0, self.slot_N, x_NF)
         return padded.view(len(self.sizes), max(self.sizes), x_NF.shape[1])
 
     def unpad(self, x_KMF: Tensor) -> Tensor:
-        return x_KMF.flatten(0, 1)[self.slot_N]
+        assert self.slot_N is not None
+        return x_KMF.flatten(0, 1).index_select(0, self.slot_N)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +85,8 @@ def rows_matmul(x: Rows, w_KFH: Tensor, segments: Segments) -> Tensor:
     if isinstance(x, SparseRows):
         product: Tensor = _SparseMatmul.apply(w_KFH.flatten(0, 1), x.forward, x.backward)  # type: ignore[no-untyped-call]
         return product
+    if x.device.type == "cpu" and segments.slot_N is not None:  # padding wide inputs costs more there than it saves
+        segments = replace(segments, slot_N=None)
     return segment_matmul(x, w_KFH, segments)
 
 

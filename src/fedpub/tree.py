@@ -109,6 +109,14 @@ def _place(leaf: Tensor) -> tuple[int, torch.Size, tuple[int, ...]]:
     return leaf.data_ptr(), leaf.shape, leaf.stride()
 
 
+def not_zero(leaf: Tensor) -> Tensor:
+    """How many entries of each row of a leaf [K, ..., H] are not zero, [K, ...].
+
+    Counted as floats, several times faster on a CPU than as booleans, and exact for rows of any width that occurs.
+    """
+    return torch.ne(leaf, 0, out=torch.empty_like(leaf)).sum(-1).double()
+
+
 def flatten(tree: Tree) -> Tensor:
     """All parameters of a client in a row, [K, P]; leaves in the order of their names."""
     return torch.cat([tree[name].flatten(1) for name in sorted(tree)], dim=1)
@@ -116,7 +124,15 @@ def flatten(tree: Tree) -> Tensor:
 
 def mix(weights: Tensor, tree: Tree) -> Tree:
     """Weighted sums over clients: [M, K] times [K, ...] gives [M, ...]."""
-    return tree_map(lambda leaf: (weights.to(leaf.dtype) @ leaf.flatten(1)).reshape(-1, *leaf.shape[1:]), tree)
+
+    def mixed(leaf: Tensor) -> Tensor:
+        share = weights.to(leaf.dtype)
+        if leaf.dim() == 3 and leaf.shape[2] > 1 and len(share) > 1 and leaf.device.type == "cpu":
+            # A product for every row: what a CPU needs of it stays in its cache, unlike in one product of long rows.
+            return torch.matmul(share, leaf.transpose(0, 1)).transpose(0, 1)
+        return (share @ leaf.flatten(1)).reshape(-1, *leaf.shape[1:])
+
+    return tree_map(mixed, tree)
 
 
 def tree(part: Tree | Tensor) -> Tree:

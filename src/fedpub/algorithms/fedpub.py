@@ -39,9 +39,10 @@ from fedpub.similarity import (
     cosine,
     feature_proxy,
     label_similarity,
+    narrowed,
     random_proxy,
 )
-from fedpub.tree import Message, State, Tree, flatten, mix, select, stacked, tensor, tree, tree_map, update
+from fedpub.tree import Message, State, Tree, flatten, mix, not_zero, select, stacked, tensor, tree, tree_map, update
 
 MASK = "mask."  # a mask's name among the trained parameters is this and the name of its weight
 
@@ -94,10 +95,9 @@ class FedPub:
     def client(self, ctx: Context, own: State, msg: Message, data: Clients) -> tuple[State, Message, Tensor]:
         received, masks = tree(msg["weights"]), tree(own["masks"])
         weights = own_copy(received)
-        if self.lambda1 and not self.official and bool((tensor(own["step"]) == 0).any()):
+        if self._prunes_unseen and bool((tensor(own["step"]) == 0).any()):
             for name, seen_KF in ctx.model.seen(data).items():
-                if name in masks:
-                    masks[name].mul_(seen_KF.unsqueeze(2))
+                masks[name].mul_(seen_KF.unsqueeze(2))
         parameters = weights | {MASK + name: mask for name, mask in masks.items()}
 
         def sparsify(p: Tree) -> None:
@@ -121,7 +121,7 @@ class FedPub:
         weights, masks = tree(own["weights"]), tree(own["masks"])
         up: Message = {"weights": weights}
         if "active" in self.uploads:
-            up["active"] = tree_map(lambda mask: mask != 0, masks)
+            up["active"] = tree_map(sent_entries, masks)
         if "embedding" in self.uploads:
             with torch.no_grad():
                 up["embedding"] = ctx.model.embed(self.personal(own), self.proxy_graph(ctx, data))
@@ -137,9 +137,18 @@ class FedPub:
         p_out = 0.0 if self.official else P_OUT
         if self.proxy == "feature":
             return feature_proxy(ctx.seed, data, ctx.model.propagation, p_out)
-        return random_proxy(
+        proxy = random_proxy(
             self.proxy, ctx.seed, data.num_features, ctx.model.propagation, p_out, data.device, data.dtype
         )
+        if not self._prunes_unseen or data.device.type != "cpu":
+            return proxy
+        seen_KF = torch.stack(list(ctx.model.seen(data).values())).any(0)
+        return narrowed(proxy, seen_KF, data)
+
+    @property
+    def _prunes_unseen(self) -> bool:
+        """Whether masks are zero on the inputs that a client does not see."""
+        return bool(self.masks and self.lambda1 and not self.official)
 
     def server(self, ctx: Context, server: State, ids: Tensor, up: Message) -> tuple[State, Notes]:
         last = select({"weights": server["weights"]}, ids)
@@ -186,18 +195,27 @@ def is_matrix(leaf: Tensor) -> bool:
     return leaf.dim() >= 3
 
 
+def sent_entries(mask: Tensor) -> Tensor:
+    """Which entries are not pruned, [K, F, H]; where those are whole rows, as inputs that a client does not see, a view
+    of one column."""
+    if mask.device.type != "cpu":
+        return mask != 0
+    kept_KF, width = not_zero(mask), mask.shape[2]
+    if bool(((kept_KF == 0) | (kept_KF == width)).all()):
+        return (kept_KF > 0).unsqueeze(2).expand_as(mask)
+    return mask != 0
+
+
 def average_active(alpha_KK: Tensor, weights: Tree, active: Tree, last: Tree) -> Tree:
     """θ̄_i = Σ_j α_ij a_j θ_j / Σ_j α_ij a_j, entry by entry; the last value where no a_j is set."""
     averaged = {}
     for name, leaf in weights.items():
-        if name not in active or bool(active[name].all()):
+        if name not in active:
             averaged[name] = mix(alpha_KK, {name: leaf})[name]
             continue
         sent = active[name]
-        if bool((sent == sent[..., :1]).all()):  # whole rows, as inputs that a client does not see
-            sent = sent[..., :1]
-        sent = sent.to(leaf.dtype)
+        sent = (sent[..., :1] if sent.stride(-1) == 0 else sent).to(leaf.dtype)
         shares = mix(alpha_KK, {name: sent})[name]
-        mean = mix(alpha_KK, {name: leaf * sent})[name].div_(shares)
-        averaged[name] = mean if bool(shares.min() > 0) else torch.where(shares > 0, mean, last[name])
+        mean = mix(alpha_KK, {name: leaf * sent})[name]
+        averaged[name] = torch.where(shares > 0, mean.div_(shares), last[name])
     return averaged

@@ -21,7 +21,7 @@ from fedpub.engine.memory import keep_buffers
 from fedpub.engine.size import message_bytes
 from fedpub.errors import FedpubError
 from fedpub.rng import numpy_stream, torch_stream
-from fedpub.tree import Message, State, Tree, concatenate, select, tree_map, update
+from fedpub.tree import Message, State, Tree, concatenate, not_zero, select, tree_map, update
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,6 +232,6 @@ def _evaluate(
 
 def sparsity(weights: Tree) -> Tensor:
     """The share of exact zeros among the entries of a client's weight matrices, [K]."""
-    matrices = [leaf.flatten(1) for leaf in weights.values() if leaf.dim() >= 3]
-    kept_K = torch.stack([torch.linalg.vector_norm(leaf, ord=0, dim=1) for leaf in matrices]).double().sum(0)
-    return 1 - kept_K / sum(leaf.shape[1] for leaf in matrices)
+    matrices = [leaf for leaf in weights.values() if leaf.dim() >= 3]
+    kept_K = torch.stack([not_zero(leaf).flatten(1).sum(1) for leaf in matrices]).sum(0)
+    return 1 - kept_K / sum(leaf[0].numel() for leaf in matrices)

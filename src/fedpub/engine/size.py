@@ -30,6 +30,7 @@ def _leaf_bytes(leaf: Tensor, active: Tensor | None) -> Tensor | int:
     entries = leaf[0].numel()
     if active is None:
         return entries * leaf.element_size()
-    kept_K = active.flatten(1).sum(1, dtype=torch.int32).to(torch.int64)
+    repeat = active.shape[-1] if active.stride(-1) == 0 else 1  # one column, seen as all of them
+    kept_K = repeat * active[..., ::repeat].flatten(1).sum(1, dtype=torch.int64)
     where_K = torch.clamp(4 * kept_K, max=-(-entries // 8))
     return kept_K * leaf.element_size() + torch.where(kept_K < entries, where_K, 0)

@@ -53,6 +53,6 @@ class GCN:
 
     def embed(self, w: Tree, proxy: Proxy) -> Tensor:
         # The second convolution is linear: its mean over nodes is taken before the second weight matrix.
-        h_KPH = torch.relu(torch.matmul(proxy.propagated, w["conv1.weight"]) + w["conv1.bias"].unsqueeze(1))
+        h_KPH = torch.relu(torch.matmul(proxy.propagated, proxy.rows(w["conv1.weight"])) + w["conv1.bias"].unsqueeze(1))
         mean_KH = torch.einsum("p,kph->kh", proxy.mean_propagation_P, h_KPH)
         return torch.einsum("kh,khj->kj", mean_KH, w["conv2.weight"]) + w["conv2.bias"]

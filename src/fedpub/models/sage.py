@@ -57,7 +57,8 @@ class GraphSAGE:
         return segment_add(segment_matmul(h_NH, w["classifier.weight"], own), w["classifier.bias"], own)
 
     def embed(self, w: Tree, proxy: Proxy) -> Tensor:
-        h_KPH = torch.matmul(proxy.x, w["conv1.self"]) + torch.matmul(proxy.propagated, w["conv1.neighbour"])
+        h_KPH = torch.matmul(proxy.x, proxy.rows(w["conv1.self"]))
+        h_KPH = h_KPH + torch.matmul(proxy.propagated, proxy.rows(w["conv1.neighbour"]))
         h_KPH = torch.relu(h_KPH + w["conv1.bias"].unsqueeze(1))
         neighbours_KH = torch.einsum("p,kph->kh", proxy.mean_propagation_P, h_KPH)
         own_KH = torch.einsum("kh,khj->kj", h_KPH.mean(1), w["conv2.self"])
