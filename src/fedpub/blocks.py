@@ -113,6 +113,13 @@ def propagate(adjacency: SparseRows, h_NH: Tensor) -> Tensor:
     return product
 
 
+def sparse_matmul(sparse: Tensor, dense: Tensor) -> Tensor:
+    """A CSR matrix times a dense one. With `@` torch would fill the result with zeros and copy it first, which takes
+    longer than the product."""
+    out = dense.new_empty(sparse.shape[0], dense.shape[1])
+    return torch.addmm(out, sparse, dense, beta=0, out=out)
+
+
 def pair_product(z_NH: Tensor, pairs: Tensor) -> Tensor:
     """z_u · z_v of pairs [2, P], all at once: [P]."""
     product: Tensor = _PairProduct.apply(z_NH, pairs)  # type: ignore[no-untyped-call]
@@ -139,7 +146,7 @@ class _PairProduct(torch.autograd.Function):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
             mixing = torch.sparse_csr_tensor(pointer, other, values, size=size, check_invariants=False)
-        return mixing @ z, None
+        return sparse_matmul(mixing, z), None
 
 
 class _SparseMatmul(torch.autograd.Function):
@@ -148,12 +155,12 @@ class _SparseMatmul(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, dense: Tensor, forward: Tensor, backward: Tensor) -> Tensor:
         ctx.transpose = backward
-        return forward @ dense
+        return sparse_matmul(forward, dense)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return ctx.transpose @ gradient, None, None
+        return sparse_matmul(ctx.transpose, gradient), None, None
 
 
 class _SegmentMatmul(torch.autograd.Function):
@@ -200,4 +207,4 @@ class _SegmentAdd(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
         segments: Segments = ctx.segments
-        return gradient, segments.member_KN @ gradient, None
+        return gradient, sparse_matmul(segments.member_KN, gradient), None
