@@ -36,6 +36,7 @@ from fedpub.algorithms.gcfl import minimum_cut
 from fedpub.engine.simulate import Federation, simulate, sparsity
 from fedpub.engine.size import message_bytes
 from fedpub.models import GCN, Dropout, GraphSAGE, Model
+from fedpub.models.base import dropout_seeds
 from fedpub.optim import adam_step
 from fedpub.similarity import P_OUT, feature_proxy, random_proxy
 from fedpub.tasks import Step
@@ -230,7 +231,8 @@ def test_dropout_is_drawn_anew_in_every_epoch(monkeypatch: pytest.MonkeyPatch) -
     drawn = []
     monkeypatch.setattr(tasks_base, "Dropout", lambda *name: drawn.append(name) or Dropout(*name))
     local_steps(FedAvg(), context(dropout=0.5, seed=7, round=4, epochs=3))
-    assert drawn == [(0.5, 7, 4, 0), (0.5, 7, 4, 1), (0.5, 7, 4, 2)]
+    assert drawn == [(0.5, dropout_seeds(7, 4, epoch)) for epoch in range(3)]
+    assert len({seed for _, seeds in drawn for seed in seeds}) == 6, "every epoch and layer has its own"
 
 
 def test_weights_of_other_names_may_have_other_rates() -> None:

@@ -15,6 +15,7 @@ from fedpub.data.graph import csr
 from fedpub.data.split import Split
 from fedpub.data.subgraph import normalised_adjacency, subgraph_of
 from fedpub.models import GCN, MODELS, Dropout, GraphSAGE, Model
+from fedpub.models.base import dropout_seeds
 from fedpub.similarity import P_OUT, feature_proxy, proxy_structure, random_proxy
 from fedpub.tasks import Step
 from fedpub.tree import Tree
@@ -83,7 +84,7 @@ def test_logits_equal_those_of_pyg(model: Model, layout: str) -> None:
 @MODEL
 def test_dropout_falls_on_both_hidden_layers(model: Model) -> None:
     data, w = small_clients(kind=model.propagation), random_tree(model, 3)
-    dropout, sizes = Dropout(0.5, seed=1, round=2, epoch=3), [len(own) for own in NODES]
+    dropout, sizes = Dropout(0.5, dropout_seeds(1, 2, 3)), [len(own) for own in NODES]
     ones = torch.ones(10, HIDDEN, dtype=torch.float64)
     kept = [dropout(ones, layer, data.ids_K, data.segments).split(sizes) for layer in (1, 2)]
     logits = model.apply(w, data, dropout)
@@ -93,7 +94,7 @@ def test_dropout_falls_on_both_hidden_layers(model: Model) -> None:
 
 
 @MODEL
-@pytest.mark.parametrize("dropout", [None, Dropout(0.5, 0, 1, 0)], ids=["plain", "dropout"])
+@pytest.mark.parametrize("dropout", [None, Dropout(0.5, dropout_seeds(0, 1, 0))], ids=["plain", "dropout"])
 def test_a_clients_logits_do_not_depend_on_who_is_beside_it(model: Model, dropout: Dropout | None) -> None:
     w = random_tree(model, 3)
     order = (2, 0, 1)

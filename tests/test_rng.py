@@ -11,6 +11,7 @@ from torch import Tensor
 from fedpub import rng
 from fedpub.blocks import Segments
 from fedpub.models import Dropout
+from fedpub.models.base import dropout_seeds
 from fedpub.rng import derive, dropout_mask, numpy_stream, stream_keys, torch_stream
 
 ROWS, WIDTH = 512, 128
@@ -34,7 +35,7 @@ def kept(
 ) -> Tensor:
     """The factors that a hidden layer of ones is multiplied with."""
     ones = torch.ones(sum(sizes), width, dtype=torch.float64)
-    return Dropout(p, seed, number, epoch)(ones, layer, torch.tensor(ids), segments(*sizes))
+    return Dropout(p, dropout_seeds(seed, number, epoch))(ones, layer, torch.tensor(ids), segments(*sizes))
 
 
 def correlation(one: Tensor, other: Tensor) -> float:

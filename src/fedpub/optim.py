@@ -27,25 +27,37 @@ def adam_init(parameters: Tree) -> State:
 
 
 @torch.no_grad()
-def adam_step(parameters: Tree, gradients: Tree, state: State, lr: Mapping[str, float], weight_decay: float) -> State:
-    """One step of Adam with L2 weight decay; writes into `parameters` and the moments, returns the new state."""
+def adam_step(
+    parameters: Tree,
+    gradients: Tree,
+    state: State,
+    lr: Mapping[str, float],
+    weight_decay: float,
+    together: bool = False,
+) -> State:
+    """One step of Adam with L2 weight decay; writes into `parameters` and the moments, returns the new state.
+
+    `together`: the clients are known to have taken equally many steps; else their counters are looked at.
+    """
     first, second = tree(state["first"]), tree(state["second"])
     step_K = tensor(state["step"]) + 1
-    counts = step_K.tolist()
-    together = len(set(counts)) == 1  # then all clients are one tensor, else each is one of its own
-    for name, w in parameters.items():
+    together = together or bool(
+        (step_K == step_K[0]).all()
+    )  # then all clients are one tensor, else each is one of its own
+    steps = list(step_K[:1].float() if together else step_K.float())
+    for rate in sorted(set(lr.values())):
+        names = [name for name in parameters if lr[name] == rate]
         # The kernel reads memory in order, whatever the strides.
-        leaves = (w, gradients[name].contiguous(), first[name], second[name])
-        w_, g_, m_, v_ = ([leaf] if together else list(leaf) for leaf in leaves)
-        steps = [torch.tensor(float(count), device=w.device) for count in (counts[:1] if together else counts)]
+        trees = (parameters, tree_map(torch.Tensor.contiguous, gradients), first, second)
+        lists = [[leaf for name in names for leaf in ([one[name]] if together else one[name])] for one in trees]
         torch._fused_adam_(
-            w_,
-            g_,
-            m_,
-            v_,
+            lists[0],
+            lists[1],
+            lists[2],
+            lists[3],
             [],
-            steps,
-            lr=lr[name],
+            steps * len(names),
+            lr=rate,
             beta1=BETA1,
             beta2=BETA2,
             weight_decay=weight_decay,

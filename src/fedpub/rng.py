@@ -28,7 +28,12 @@ def torch_stream(seed: int, *purpose: str | int) -> torch.Generator:
 
 def stream_keys(seed: int, client_K: Tensor, *purpose: str | int) -> Tensor:
     """A 64-bit key for every client, by its number: who else is stacked does not matter."""
-    return _mix64(client_K * _GOLDEN + derive(seed, *purpose))
+    return client_keys(client_K, derive(seed, *purpose))
+
+
+def client_keys(client_K: Tensor, derived: int | Tensor) -> Tensor:
+    """The same of a seed that was derived before."""
+    return _mix64(client_K * _GOLDEN + derived)
 
 
 def counter_words(key: Tensor, counter: Tensor) -> Tensor:

@@ -54,7 +54,7 @@ def update(state: State, index: Tensor, part: State) -> State:
     everyone = _everyone(index)
 
     def put(old: Tensor, new: Tensor) -> Tensor:
-        return new if everyone == len(old) else old.index_copy(0, index, new)
+        return new if everyone == len(old) else old.index_copy(0, index.to(old.device), new)
 
     changed: State = {}
     for name, old in state.items():

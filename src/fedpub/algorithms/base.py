@@ -33,6 +33,9 @@ class Context:
     lr: float
     weight_decay: float
     dropout: float
+    # For a round that is recorded once and replayed with other numbers, where nobody may look at a tensor's values:
+    together: bool = False  # the clients here are known to have taken equally many steps
+    dropout_seeds: Tensor | None = None  # of the round's epochs and layers, instead of the round's number
 
 
 class Algorithm(Protocol):
@@ -127,7 +130,13 @@ def train(
     names = list(parameters)
     for epoch in range(ctx.epochs):
         leaves = {name: leaf.detach().requires_grad_() for name, leaf in parameters.items()}
-        step = Step(ctx.seed, ctx.round, epoch, ctx.dropout)
+        step = Step(
+            ctx.seed,
+            ctx.round,
+            epoch,
+            ctx.dropout,
+            None if ctx.dropout_seeds is None else ctx.dropout_seeds[epoch],
+        )
         loss_K = ctx.task.loss(ctx.model, weights(leaves), data, step)
         gradients = torch.autograd.grad(loss_K.sum(), [leaves[name] for name in names])
         by_name = dict(zip(names, gradients, strict=True))
@@ -136,7 +145,7 @@ def train(
             pull = {name: parameters[name] - anchor[name] for name in anchor}
             by_name |= {name: by_name[name].add(pull[name], alpha=2 * strength) for name in anchor}
         rates = {name: lr.get(name, ctx.lr) for name in names}
-        optimiser = adam_step(parameters, by_name, optimiser, rates, ctx.weight_decay)
+        optimiser = adam_step(parameters, by_name, optimiser, rates, ctx.weight_decay, ctx.together)
         if after_step:
             with torch.no_grad():
                 after_step(parameters)
@@ -161,5 +170,5 @@ def optimiser_of(own: State) -> State:
 def weighted_mean(up: Message, name: str = "weights") -> Tree:
     """Σ_k n_k w_k / Σ_k n_k over the clients of a message, leaves [1, ...]; equal shares where nobody has examples."""
     size_K = tensor(up["size"]).double()
-    size_K = size_K if bool(size_K.sum() > 0) else torch.ones_like(size_K)
+    size_K = torch.where(size_K.sum() > 0, size_K, 1.0)
     return mix((size_K / size_K.sum()).unsqueeze(0), tree(up[name]))

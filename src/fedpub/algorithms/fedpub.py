@@ -95,7 +95,7 @@ class FedPub:
     def client(self, ctx: Context, own: State, msg: Message, data: Clients) -> tuple[State, Message, Tensor]:
         received, masks = tree(msg["weights"]), tree(own["masks"])
         weights = own_copy(received)
-        if self._prunes_unseen and bool((tensor(own["step"]) == 0).any()):
+        if self._prunes_unseen and (ctx.together or bool((tensor(own["step"]) == 0).any())):
             for name, seen_KF in ctx.model.seen(data).items():
                 masks[name].mul_(seen_KF.unsqueeze(2))
         parameters = weights | {MASK + name: mask for name, mask in masks.items()}

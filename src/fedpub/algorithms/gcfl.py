@@ -60,6 +60,7 @@ class GCFL:
         sent = select({"weights": server["weights"]}, ids)
         delta_KP = flatten(tree(up["weights"])) - flatten(tree(sent["weights"]))
         cluster = tensor(server["cluster"]).clone()
+        ids = ids.to(cluster.device)
         if ctx.round > self.warm_up:
             for number in torch.unique(cluster[ids]).tolist():
                 members = torch.nonzero(cluster[ids] == number).flatten()

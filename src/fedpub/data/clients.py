@@ -41,6 +41,8 @@ class Clients:
     seen_x_KF: Tensor  # bool: which columns of x a client has a value in; the others cannot reach its model
     seen_propagated_KF: Tensor
     report: Report
+    val_report: Report  # of the validation and test nodes among them
+    test_report: Report
     num_features: int
     num_classes: int
     links: StackedLinks | None = None
@@ -76,6 +78,14 @@ class Report:
     def num_clients(self) -> int:
         return len(self.model_R)
 
+    def only(self, chosen_N: Tensor) -> Report:
+        """The reported nodes that were chosen."""
+        inside = chosen_N[self.rows_M]
+        return Report(self.rows_M[inside], self.owner_M[inside], self.model_R)
+
+    def to(self, device: torch.device) -> Report:
+        return Report(self.rows_M.to(device), self.owner_M.to(device), self.model_R.to(device))
+
 
 def stack(
     subgraphs: list[Subgraph],
@@ -88,7 +98,7 @@ def stack(
     device = torch.device(device)
     segments = Segments.of([len(own.y) for own in subgraphs], dtype, device)
     adjacency = sp.block_diag([own.adjacency for own in subgraphs], format="csr")
-    train_N = torch.cat([own.train for own in subgraphs])
+    train_N, val_N, test_N = (torch.cat([getattr(own, part) for own in subgraphs]) for part in ("train", "val", "test"))
     owner_N = segments.owner_N.cpu()
     links = [own.links for own in subgraphs if own.links is not None]
     stacked_links = stack_links(links, list(segments.sizes), report is not None) if links else None
@@ -103,13 +113,15 @@ def stack(
         adjacency=_sparse(adjacency, device, dtype),
         y_N=torch.cat([own.y for own in subgraphs]).to(device),
         train_N=train_N.to(device),
-        val_N=torch.cat([own.val for own in subgraphs]).to(device),
-        test_N=torch.cat([own.test for own in subgraphs]).to(device),
+        val_N=val_N.to(device),
+        test_N=test_N.to(device),
         num_train_K=torch.tensor([own.num_train for own in subgraphs], device=device),
         train_rows=torch.nonzero(train_N).flatten().to(device),
         seen_x_KF=_seen([own.x for own in subgraphs]).to(device),
         seen_propagated_KF=_seen([own.propagated for own in subgraphs]).to(device),
-        report=Report(report.rows_M.to(device), report.owner_M.to(device), report.model_R.to(device)),
+        report=report.to(device),
+        val_report=report.only(val_N).to(device),
+        test_report=report.only(test_N).to(device),
         num_features=subgraphs[0].x.shape[1],
         num_classes=num_classes,
         links=stacked_links.to(device) if stacked_links else None,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,10 +19,13 @@ from fedpub.algorithms.base import Algorithm, Context, NeedsSetup, Notes
 from fedpub.data.clients import Clients, Report, stack
 from fedpub.data.subgraph import Subgraph
 from fedpub.engine.memory import keep_buffers
+from fedpub.engine.recorded import Recorded
 from fedpub.engine.size import message_bytes
 from fedpub.errors import FedpubError
+from fedpub.models.base import dropout_seeds
 from fedpub.rng import numpy_stream, torch_stream
-from fedpub.tree import Message, State, Tree, concatenate, not_zero, select, tree_map, update
+from fedpub.tasks.node_classification import NodeClassification
+from fedpub.tree import Message, State, Tree, concatenate, not_zero, select, tensor, tree_map, update
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,21 +115,26 @@ def simulate(
         server = algorithm.init_server(w0, len(everyone))
         start = Snapshot(0, server, algorithm.init_client(w0, len(everyone)))
     server, clients = start.server, start.clients
+    model_R = all_chunks[0].report.model_R.cpu() if federation.report else torch.arange(len(everyone))
+    always = fraction == 1 and not failures
+    work = (_RecordedWork if always and can_record(ctx, federation, clients) else _Work)(algorithm, federation)
     for number in range(start.round + 1, rounds + 1):
         ctx = replace(ctx, round=number)
         chosen = participants(ctx.seed, number, len(everyone), fraction, failures)
-        ids = torch.tensor(chosen, dtype=torch.int64, device=federation.device)
+        ids = torch.tensor(chosen, dtype=torch.int64)
         traffic = _Traffic.none(len(everyone), federation)
         # Nobody there has nothing to tell, but the notes of all rounds are alike.
         notes: Notes = {name: torch.empty([0] * axes, dtype=torch.int64) for name, axes in algorithm.notes.items()}
         if chosen:
             chunks = all_chunks if chosen == everyone else federation.chunks(chosen)
-            clients, up = _train(algorithm, ctx, server, clients, ids, chunks, traffic)
+            clients, up = _train(work, ctx, server, clients, ids, chunks, traffic)
             server, notes = algorithm.server(ctx, server, ids, up)
-        metrics, sparsity_R = _evaluate(algorithm, ctx, clients, all_chunks)
-        model_R = all_chunks[0].report.model_R if federation.report else torch.arange(len(everyone))
-        model_R = model_R.cpu()
-        loss_R = traffic.loss_K.cpu()[model_R]
+        metrics, total_K = _evaluate(work, ctx, clients, all_chunks)
+        loss_K = traffic.loss_K.cpu()
+        _check_finite("loss", loss_K[ids], ids, number)
+        _check_finite("sum of all weights", total_K, torch.arange(len(everyone)), number)
+        loss_R = loss_K[model_R]
+        sparsity_R = metrics.pop("sparsity")
         yield Round(
             snapshot=Snapshot(number, server, clients),
             took_part_R=~torch.isnan(loss_R),
@@ -134,7 +143,7 @@ def simulate(
             sparsity_R=sparsity_R,
             bytes_up_R=traffic.up_K.cpu()[model_R],
             bytes_down_R=traffic.down_K.cpu()[model_R],
-            ids=ids.cpu(),
+            ids=ids,
             notes={name: note.cpu() for name, note in notes.items()},
         )
 
@@ -170,8 +179,74 @@ class _Traffic:
         return _Traffic(loss, count, count.clone())
 
 
+class _Work:
+    """What clients do in a round: local training, and being measured."""
+
+    def __init__(self, algorithm: Algorithm, federation: Federation) -> None:
+        self.algorithm = algorithm
+        self.federation = federation
+
+    def local(
+        self, ctx: Context, own: State, message: Message, data: Clients
+    ) -> tuple[State, Message, Tensor, Tensor, Tensor]:
+        """State, upload, loss, and the bytes of both messages."""
+        own, up, loss_K = self.algorithm.client(ctx, own, message, data)
+        check_declared(self.algorithm, up)
+        up_K, down_K = (message_bytes(one, data.num_clients, data.device) for one in (up, message))
+        return own, up, loss_K, up_K, down_K
+
+    @torch.no_grad()
+    def measured(self, ctx: Context, own: State, data: Clients) -> tuple[dict[str, Tensor], Tensor]:
+        """The task's metrics and the sparsity of every reported client, and the sum of every client's weights."""
+        weights = self.algorithm.personal(own)
+        total_K = torch.stack([leaf.flatten(1).sum(1) for leaf in weights.values()]).sum(0)
+        metrics = ctx.task.evaluate(ctx.model, weights, data)
+        return metrics | {"sparsity": sparsity(weights)[data.report.model_R]}, total_K
+
+
+class _RecordedWork(_Work):
+    """The same on a GPU, recorded in the first round; all clients are one chunk, and all take part."""
+
+    def __init__(self, algorithm: Algorithm, federation: Federation) -> None:
+        super().__init__(algorithm, federation)
+        self._local: Recorded | None = None
+        self._measured: Recorded | None = None
+
+    def local(
+        self, ctx: Context, own: State, message: Message, data: Clients
+    ) -> tuple[State, Message, Tensor, Tensor, Tensor]:
+        derived = [dropout_seeds(ctx.seed, ctx.round, epoch) for epoch in range(ctx.epochs)]
+        seeds = torch.tensor(derived, dtype=torch.int64).pin_memory().to(data.device, non_blocking=True)
+        if self._local is None:
+            train = super().local
+
+            def local(own: State, message: Message, seeds: Tensor) -> Any:
+                return train(replace(ctx, together=True, dropout_seeds=seeds), own, message, data)
+
+            self._local = Recorded(local)
+        found: tuple[State, Message, Tensor, Tensor, Tensor] = self._local(own, message, seeds)
+        return found
+
+    def measured(self, ctx: Context, own: State, data: Clients) -> tuple[dict[str, Tensor], Tensor]:
+        if self._measured is None:
+            measure = super().measured
+            self._measured = Recorded(lambda own: measure(ctx, own, data))
+        found: tuple[dict[str, Tensor], Tensor] = self._measured(own)
+        return found
+
+
+def can_record(ctx: Context, federation: Federation, clients: State) -> bool:
+    """Whether rounds are alike, so that one can be recorded: on a GPU, all clients at once and equally far."""
+    if federation.device.type != "cuda" or not isinstance(ctx.task, NodeClassification):
+        return False
+    if federation.chunk is not None and federation.chunk < federation.num_clients:
+        return False
+    step_K = tensor(clients["step"]) if "step" in clients else torch.zeros(1)
+    return bool((step_K == step_K[0]).all())
+
+
 def _train(
-    algorithm: Algorithm,
+    work: _Work,
     ctx: Context,
     server: State,
     clients: State,
@@ -181,17 +256,16 @@ def _train(
 ) -> tuple[State, Message]:
     """Local training of the chosen clients: all clients' states and the uploads of the chosen ones."""
     whole = len(ids) == len(traffic.loss_K)
-    states, uploads = [], []
+    states, uploads, done = [], [], 0
     for data in chunks:
-        chunk = data.ids_K
-        message = algorithm.send(server, chunk)
+        chunk = ids[done : done + data.num_clients]
+        done += data.num_clients
+        message = work.algorithm.send(server, chunk)
         alone = whole and len(chunks) == 1
-        own, up, loss_K = algorithm.client(ctx, clients if alone else select(clients, chunk), message, data)
-        check_declared(algorithm, up)
-        _check_finite("loss", loss_K, chunk, ctx.round)
-        traffic.loss_K[chunk] = loss_K
-        traffic.up_K[chunk] = message_bytes(up, len(chunk), chunk.device)
-        traffic.down_K[chunk] = message_bytes(message, len(chunk), chunk.device)
+        own, up, loss_K, up_K, down_K = work.local(ctx, clients if alone else select(clients, chunk), message, data)
+        traffic.loss_K[data.ids_K] = loss_K
+        traffic.up_K[data.ids_K] = up_K
+        traffic.down_K[data.ids_K] = down_K
         states.append(own)
         uploads.append(up)
     new = states[0] if len(states) == 1 else concatenate(states)
@@ -214,20 +288,16 @@ def _check_finite(what: str, value_K: Tensor, ids: Tensor, number: int) -> None:
         )
 
 
-@torch.no_grad()
-def _evaluate(
-    algorithm: Algorithm, ctx: Context, clients: State, chunks: list[Clients]
-) -> tuple[dict[str, Tensor], Tensor]:
-    """The task's metrics and the sparsity of every reported client."""
-    found: list[dict[str, Tensor]] = []
+def _evaluate(work: _Work, ctx: Context, clients: State, chunks: list[Clients]) -> tuple[dict[str, Tensor], Tensor]:
+    """The metrics of every reported client and the sum of every client's weights."""
+    found, totals, done = [], [], 0
     for data in chunks:
-        weights = algorithm.personal(clients if len(chunks) == 1 else select(clients, data.ids_K))
-        total_K = torch.stack([leaf.flatten(1).sum(1) for leaf in weights.values()]).sum(0)
-        _check_finite("sum of all weights", total_K, data.ids_K, ctx.round)
-        metrics = ctx.task.evaluate(ctx.model, weights, data)
-        found.append(metrics | {"sparsity": sparsity(weights)[data.report.model_R]})
-    joined = {name: torch.cat([part[name] for part in found]).cpu() for name in found[0]}
-    return joined, joined.pop("sparsity")
+        own = clients if len(chunks) == 1 else select(clients, torch.arange(done, done + data.num_clients))
+        done += data.num_clients
+        metrics, total_K = work.measured(ctx, own, data)
+        found.append(metrics)
+        totals.append(total_K)
+    return {name: torch.cat([part[name] for part in found]).cpu() for name in found[0]}, torch.cat(totals).cpu()
 
 
 def sparsity(weights: Tree) -> Tensor:

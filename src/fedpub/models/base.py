@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -12,7 +13,7 @@ from torch import Tensor
 from fedpub.blocks import Segments
 from fedpub.data.clients import Clients
 from fedpub.data.subgraph import Propagation
-from fedpub.rng import dropout_mask, stream_keys
+from fedpub.rng import client_keys, derive, dropout_mask
 from fedpub.similarity import Proxy
 from fedpub.tree import Tree
 
@@ -40,14 +41,17 @@ class Dropout:
     """Drops entries of hidden layers; the stream is named by seed, client, round and epoch, then by layer."""
 
     p: float
-    seed: int
-    round: int
-    epoch: int
+    seeds: Sequence[int] | Tensor  # of the layers
 
     def __call__(self, h_NH: Tensor, layer: int, ids_K: Tensor, segments: Segments) -> Tensor:
-        key_K = stream_keys(self.seed, ids_K, "dropout", self.round, self.epoch, layer)
+        key_K = client_keys(ids_K, self.seeds[layer - 1])
         kept = dropout_mask(key_K, segments.owner_N, segments.row_N, h_NH.shape[1], self.p, h_NH.dtype)
         return h_NH * kept
+
+
+def dropout_seeds(seed: int, number: int, epoch: int) -> list[int]:
+    """The seeds of a round's and epoch's dropout, layer by layer."""
+    return [derive(seed, "dropout", number, epoch, layer) for layer in (1, 2)]
 
 
 def glorot(rows: int, columns: int, stream: torch.Generator) -> Tensor:

@@ -12,7 +12,7 @@ from fedpub.data.clients import Clients, Report
 from fedpub.data.graph import Graph
 from fedpub.data.split import Ratios
 from fedpub.data.subgraph import Propagation, Subgraph
-from fedpub.models.base import Dropout, Model
+from fedpub.models.base import Dropout, Model, dropout_seeds
 from fedpub.tree import Tree
 
 
@@ -24,10 +24,14 @@ class Step:
     round: int = 0
     epoch: int = 0
     p: float = 0.0  # dropout
+    dropout_seeds: Tensor | None = None  # of the layers, where they are given and not derived
 
     @property
     def dropout(self) -> Dropout | None:
-        return Dropout(self.p, self.seed, self.round, self.epoch) if self.p else None
+        if not self.p:
+            return None
+        given = self.dropout_seeds
+        return Dropout(self.p, dropout_seeds(self.seed, self.round, self.epoch) if given is None else given)
 
 
 class Task(Protocol):

@@ -52,13 +52,11 @@ class NodeClassification:
     @torch.no_grad()
     def evaluate(self, model: Model, w: Tree, data: Clients) -> dict[str, Tensor]:
         predicted_N = model.apply(w, data).argmax(1)
-        rows, owner = data.report.rows_M, data.report.owner_M
-        y, predicted = data.y_N[rows], predicted_N[rows]
         found = {}
-        for name, chosen_N in (("val", data.val_N), ("test", data.test_N)):
-            inside = chosen_N[rows]
+        for name, judged in (("val", data.val_report), ("test", data.test_report)):
+            rows = judged.rows_M
             confusion_RCC = _confusion(
-                owner[inside], y[inside], predicted[inside], data.report.num_clients, data.num_classes
+                judged.owner_M, data.y_N[rows], predicted_N[rows], judged.num_clients, data.num_classes
             )
             correct_R = confusion_RCC.diagonal(dim1=1, dim2=2).sum(1)
             found[name] = correct_R / confusion_RCC.sum((1, 2))  # 0/0 is NaN: an empty set has no accuracy
@@ -66,14 +64,15 @@ class NodeClassification:
         return found
 
     def sizes(self, data: Clients) -> Tensor:
-        inside = data.test_N[data.report.rows_M]
-        return torch.bincount(data.report.owner_M[inside], minlength=data.report.num_clients)
+        return torch.bincount(data.test_report.owner_M, minlength=data.report.num_clients)
 
 
 def _confusion(owner: Tensor, y: Tensor, predicted: Tensor, clients: int, classes: int) -> Tensor:
     """How often each client's class y was taken for each other, [R, C, C]."""
     cell = (owner * classes + y) * classes + predicted
-    return torch.bincount(cell, minlength=clients * classes * classes).view(clients, classes, classes).double()
+    # Not bincount, which looks at the values to size its result.
+    count = torch.zeros(clients * classes * classes, dtype=torch.float64, device=cell.device)
+    return count.index_add_(0, cell, torch.ones_like(cell, dtype=torch.float64)).view(clients, classes, classes)
 
 
 def macro_f1(confusion_RCC: Tensor) -> Tensor:
