@@ -45,6 +45,8 @@ class Algorithm(Protocol):
     """
 
     notes: ClassVar[Mapping[str, int]]  # what its server step tells, with the number of client axes of each
+    # Whether every round does the same and looks at no tensor's values, so that a GPU may record one and replay it.
+    steady: ClassVar[bool]
 
     @property
     def uploads(self) -> frozenset[str]:

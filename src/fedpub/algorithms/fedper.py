@@ -23,6 +23,7 @@ class FedPer:
     """Parameters whose name starts so are personal."""
 
     notes: ClassVar[Mapping[str, int]] = {}
+    steady: ClassVar[bool] = True
 
     @property
     def uploads(self) -> frozenset[str]:

@@ -73,6 +73,7 @@ class FedPub:
     between the proxy graph's blocks, and a weight decay of 1e-6 unless one is given."""
 
     notes: ClassVar[Mapping[str, int]] = {"similarity": 2}
+    steady: ClassVar[bool] = True
 
     @property
     def uploads(self) -> frozenset[str]:

@@ -35,6 +35,7 @@ class GCFL:
     """Rounds before the first split."""
 
     notes: ClassVar[Mapping[str, int]] = {"cluster": 1}
+    steady: ClassVar[bool] = False
 
     @property
     def uploads(self) -> frozenset[str]:

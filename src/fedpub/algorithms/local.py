@@ -19,6 +19,7 @@ from fedpub.tree import Message, State, Tree, tree
 @dataclass(frozen=True)
 class Local:
     notes: ClassVar[Mapping[str, int]] = {}
+    steady: ClassVar[bool] = True
 
     @property
     def uploads(self) -> frozenset[str]:

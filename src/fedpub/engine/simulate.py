@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,7 +23,7 @@ from fedpub.engine.size import message_bytes
 from fedpub.errors import FedpubError
 from fedpub.models.base import dropout_seeds
 from fedpub.rng import numpy_stream, torch_stream
-from fedpub.tasks.node_classification import NodeClassification
+from fedpub.tasks.base import Task
 from fedpub.tree import Message, State, Tree, concatenate, not_zero, select, tensor, tree_map, update
 
 
@@ -116,33 +115,38 @@ def simulate(
         start = Snapshot(0, server, algorithm.init_client(w0, len(everyone)))
     server, clients = start.server, start.clients
     model_R = all_chunks[0].report.model_R.cpu() if federation.report else torch.arange(len(everyone))
-    always = fraction == 1 and not failures
-    work = (_RecordedWork if always and can_record(ctx, federation, clients) else _Work)(algorithm, federation)
+    recorded: Recorded | None = None
+    if fraction == 1 and not failures and can_record(algorithm, ctx, federation, clients):
+        steady = replace(ctx, together=True)
+        recorded = Recorded(
+            lambda server, clients, seeds: _play(
+                algorithm, replace(steady, dropout_seeds=seeds), server, clients, torch.tensor(everyone), all_chunks
+            )
+        )
     for number in range(start.round + 1, rounds + 1):
         ctx = replace(ctx, round=number)
         chosen = participants(ctx.seed, number, len(everyone), fraction, failures)
         ids = torch.tensor(chosen, dtype=torch.int64)
-        traffic = _Traffic.none(len(everyone), federation)
-        # Nobody there has nothing to tell, but the notes of all rounds are alike.
-        notes: Notes = {name: torch.empty([0] * axes, dtype=torch.int64) for name, axes in algorithm.notes.items()}
-        if chosen:
-            chunks = all_chunks if chosen == everyone else federation.chunks(chosen)
-            clients, up = _train(work, ctx, server, clients, ids, chunks, traffic)
-            server, notes = algorithm.server(ctx, server, ids, up)
-        metrics, total_K = _evaluate(work, ctx, clients, all_chunks)
-        loss_K = traffic.loss_K.cpu()
-        _check_finite("loss", loss_K[ids], ids, number)
-        _check_finite("sum of all weights", total_K, torch.arange(len(everyone)), number)
-        loss_R = loss_K[model_R]
-        sparsity_R = metrics.pop("sparsity")
+        if recorded:
+            seeds = [dropout_seeds(ctx.seed, number, epoch) for epoch in range(ctx.epochs)]
+            derived = torch.tensor(seeds).pin_memory().to(federation.device, non_blocking=True)
+            played = recorded(server, clients, derived)
+        else:
+            some = federation.chunks(chosen) if 0 < len(chosen) < len(everyone) else None
+            played = _play(algorithm, ctx, server, clients, ids, all_chunks, some)
+        server, clients, notes, numbers = played
+        found = _split(numbers.cpu(), len(everyone), len(model_R), ctx.task)
+        _check_finite("loss", found["loss"][ids], ids, number)
+        _check_finite("sum of all weights", found["total"], torch.arange(len(everyone)), number)
+        loss_R = found["loss"][model_R]
         yield Round(
             snapshot=Snapshot(number, server, clients),
             took_part_R=~torch.isnan(loss_R),
-            metrics=metrics,
+            metrics={name: found[name] for name in ctx.task.metrics},
             loss_R=loss_R,
-            sparsity_R=sparsity_R,
-            bytes_up_R=traffic.up_K.cpu()[model_R],
-            bytes_down_R=traffic.down_K.cpu()[model_R],
+            sparsity_R=found["sparsity"],
+            bytes_up_R=found["bytes_up"].long()[model_R],
+            bytes_down_R=found["bytes_down"].long()[model_R],
             ids=ids,
             notes={name: note.cpu() for name, note in notes.items()},
         )
@@ -164,112 +168,62 @@ def participants(seed: int, number: int, clients: int, fraction: float, failures
     return [client for client in chosen if not lost[client]]
 
 
-@dataclass(eq=False)
-class _Traffic:
-    """What the clients of a round reported, by client; NaN and zero for those that took no part."""
-
-    loss_K: Tensor
-    up_K: Tensor
-    down_K: Tensor
-
-    @staticmethod
-    def none(clients: int, federation: Federation) -> _Traffic:
-        loss = torch.full((clients,), float("nan"), dtype=federation.dtype, device=federation.device)
-        count = torch.zeros(clients, dtype=torch.int64, device=federation.device)
-        return _Traffic(loss, count, count.clone())
+# What is measured of every client that takes part, and with the task's metrics of every reported one.
+OF_CLIENTS = ("loss", "bytes_up", "bytes_down", "total")
 
 
-class _Work:
-    """What clients do in a round: local training, and being measured."""
-
-    def __init__(self, algorithm: Algorithm, federation: Federation) -> None:
-        self.algorithm = algorithm
-        self.federation = federation
-
-    def local(
-        self, ctx: Context, own: State, message: Message, data: Clients
-    ) -> tuple[State, Message, Tensor, Tensor, Tensor]:
-        """State, upload, loss, and the bytes of both messages."""
-        own, up, loss_K = self.algorithm.client(ctx, own, message, data)
-        check_declared(self.algorithm, up)
-        up_K, down_K = (message_bytes(one, data.num_clients, data.device) for one in (up, message))
-        return own, up, loss_K, up_K, down_K
-
-    @torch.no_grad()
-    def measured(self, ctx: Context, own: State, data: Clients) -> tuple[dict[str, Tensor], Tensor]:
-        """The task's metrics and the sparsity of every reported client, and the sum of every client's weights."""
-        weights = self.algorithm.personal(own)
-        total_K = torch.stack([leaf.flatten(1).sum(1) for leaf in weights.values()]).sum(0)
-        metrics = ctx.task.evaluate(ctx.model, weights, data)
-        return metrics | {"sparsity": sparsity(weights)[data.report.model_R]}, total_K
-
-
-class _RecordedWork(_Work):
-    """The same on a GPU, recorded in the first round; all clients are one chunk, and all take part."""
-
-    def __init__(self, algorithm: Algorithm, federation: Federation) -> None:
-        super().__init__(algorithm, federation)
-        self._local: Recorded | None = None
-        self._measured: Recorded | None = None
-
-    def local(
-        self, ctx: Context, own: State, message: Message, data: Clients
-    ) -> tuple[State, Message, Tensor, Tensor, Tensor]:
-        derived = [dropout_seeds(ctx.seed, ctx.round, epoch) for epoch in range(ctx.epochs)]
-        seeds = torch.tensor(derived, dtype=torch.int64).pin_memory().to(data.device, non_blocking=True)
-        if self._local is None:
-            train = super().local
-
-            def local(own: State, message: Message, seeds: Tensor) -> Any:
-                return train(replace(ctx, together=True, dropout_seeds=seeds), own, message, data)
-
-            self._local = Recorded(local)
-        found: tuple[State, Message, Tensor, Tensor, Tensor] = self._local(own, message, seeds)
-        return found
-
-    def measured(self, ctx: Context, own: State, data: Clients) -> tuple[dict[str, Tensor], Tensor]:
-        if self._measured is None:
-            measure = super().measured
-            self._measured = Recorded(lambda own: measure(ctx, own, data))
-        found: tuple[dict[str, Tensor], Tensor] = self._measured(own)
-        return found
-
-
-def can_record(ctx: Context, federation: Federation, clients: State) -> bool:
-    """Whether rounds are alike, so that one can be recorded: on a GPU, all clients at once and equally far."""
-    if federation.device.type != "cuda" or not isinstance(ctx.task, NodeClassification):
-        return False
-    if federation.chunk is not None and federation.chunk < federation.num_clients:
-        return False
-    step_K = tensor(clients["step"]) if "step" in clients else torch.zeros(1)
-    return bool((step_K == step_K[0]).all())
-
-
-def _train(
-    work: _Work,
+def _play(
+    algorithm: Algorithm,
     ctx: Context,
     server: State,
     clients: State,
     ids: Tensor,
-    chunks: list[Clients],
-    traffic: _Traffic,
-) -> tuple[State, Message]:
-    """Local training of the chosen clients: all clients' states and the uploads of the chosen ones."""
-    whole = len(ids) == len(traffic.loss_K)
-    states, uploads, done = [], [], 0
-    for data in chunks:
-        chunk = ids[done : done + data.num_clients]
-        done += data.num_clients
-        message = work.algorithm.send(server, chunk)
-        alone = whole and len(chunks) == 1
-        own, up, loss_K, up_K, down_K = work.local(ctx, clients if alone else select(clients, chunk), message, data)
-        traffic.loss_K[data.ids_K] = loss_K
-        traffic.up_K[data.ids_K] = up_K
-        traffic.down_K[data.ids_K] = down_K
-        states.append(own)
-        uploads.append(up)
-    new = states[0] if len(states) == 1 else concatenate(states)
-    return new if whole else update(clients, ids, new), uploads[0] if len(uploads) == 1 else concatenate(uploads)
+    everyone: list[Clients],
+    chosen: list[Clients] | None = None,
+) -> tuple[State, State, Notes, Tensor]:
+    """A round: the new states, what the server tells, and all numbers that were measured, one after the other.
+
+    `chosen` are the chunks of the clients that take part, where those are not everyone.
+    """
+    count, device, dtype = sum(data.num_clients for data in everyone), everyone[0].device, everyone[0].dtype
+    loss_K = torch.full((count,), float("nan"), dtype=dtype, device=device)
+    up_K, down_K = (torch.zeros(count, dtype=torch.int64, device=device) for _ in range(2))
+    # Nobody there has nothing to tell, but the notes of all rounds are alike.
+    notes: Notes = {name: torch.empty([0] * axes, dtype=torch.int64) for name, axes in algorithm.notes.items()}
+    if len(ids):
+        states, uploads, done = [], [], 0
+        for data in everyone if chosen is None else chosen:
+            chunk = ids[done : done + data.num_clients]
+            done += data.num_clients
+            message = algorithm.send(server, chunk)
+            own, up, loss_K[data.ids_K] = algorithm.client(ctx, select(clients, chunk), message, data)
+            check_declared(algorithm, up)
+            up_K[data.ids_K] = message_bytes(up, data.num_clients, device)
+            down_K[data.ids_K] = message_bytes(message, data.num_clients, device)
+            states.append(own)
+            uploads.append(up)
+        new = states[0] if len(states) == 1 else concatenate(states)
+        clients = new if len(ids) == count else update(clients, ids, new)
+        server, notes = algorithm.server(ctx, server, ids, uploads[0] if len(uploads) == 1 else concatenate(uploads))
+    metrics, total_K = _evaluate(algorithm, ctx, clients, everyone)
+    numbers = [loss_K, up_K, down_K, total_K, *(metrics[name] for name in (*ctx.task.metrics, "sparsity"))]
+    return server, clients, notes, torch.cat([value.double() for value in numbers])
+
+
+def _split(numbers: Tensor, clients: int, reported: int, task: Task) -> dict[str, Tensor]:
+    """The numbers of a round by name."""
+    sizes = dict.fromkeys(OF_CLIENTS, clients) | dict.fromkeys((*task.metrics, "sparsity"), reported)
+    return dict(zip(sizes, torch.split(numbers, list(sizes.values())), strict=True))
+
+
+def can_record(algorithm: Algorithm, ctx: Context, federation: Federation, clients: State) -> bool:
+    """Whether rounds are alike, so that one can be recorded: on a GPU, all clients at once and equally far."""
+    if federation.device.type != "cuda" or not (algorithm.steady and ctx.task.steady):
+        return False
+    if federation.chunk is not None and federation.chunk < federation.num_clients:
+        return False
+    step_K = tensor(clients["step"])
+    return bool((step_K == step_K[0]).all())
 
 
 def check_declared(algorithm: Algorithm, up: Message) -> None:
@@ -288,16 +242,19 @@ def _check_finite(what: str, value_K: Tensor, ids: Tensor, number: int) -> None:
         )
 
 
-def _evaluate(work: _Work, ctx: Context, clients: State, chunks: list[Clients]) -> tuple[dict[str, Tensor], Tensor]:
-    """The metrics of every reported client and the sum of every client's weights."""
+@torch.no_grad()
+def _evaluate(
+    algorithm: Algorithm, ctx: Context, clients: State, chunks: list[Clients]
+) -> tuple[dict[str, Tensor], Tensor]:
+    """The task's metrics and the sparsity of every reported client, and the sum of every client's weights."""
     found, totals, done = [], [], 0
     for data in chunks:
-        own = clients if len(chunks) == 1 else select(clients, torch.arange(done, done + data.num_clients))
+        weights = algorithm.personal(select(clients, torch.arange(done, done + data.num_clients)))
         done += data.num_clients
-        metrics, total_K = work.measured(ctx, own, data)
-        found.append(metrics)
-        totals.append(total_K)
-    return {name: torch.cat([part[name] for part in found]).cpu() for name in found[0]}, torch.cat(totals).cpu()
+        totals.append(torch.stack([leaf.flatten(1).sum(1) for leaf in weights.values()]).sum(0))
+        metrics = ctx.task.evaluate(ctx.model, weights, data)
+        found.append(metrics | {"sparsity": sparsity(weights)[data.report.model_R]})
+    return {name: torch.cat([part[name] for part in found]) for name in found[0]}, torch.cat(totals)
 
 
 def sparsity(weights: Tree) -> Tensor:

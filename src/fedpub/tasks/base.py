@@ -36,6 +36,8 @@ class Step:
 
 class Task(Protocol):
     metric: ClassVar[str]  # the name of the value that runs are compared by
+    metrics: ClassVar[tuple[str, ...]]  # what `evaluate` finds
+    steady: ClassVar[bool]  # whether its loss does the same in every step, and looks at no tensor's values
 
     def divide(
         self, graph: Graph, nodes: tuple[Tensor, ...], seed: int, ratios: Ratios, kind: Propagation

@@ -38,6 +38,8 @@ class LinkPrediction:
     decoder: Decoder = "dot"
 
     metric: ClassVar[str] = "ROC-AUC"
+    metrics: ClassVar[tuple[str, ...]] = ("val", "test", "test_ap")
+    steady: ClassVar[bool] = False
 
     def divide(
         self, graph: Graph, nodes: tuple[Tensor, ...], seed: int, ratios: Ratios, kind: Propagation

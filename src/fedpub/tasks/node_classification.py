@@ -23,6 +23,8 @@ from fedpub.tree import Tree
 @dataclass(frozen=True)
 class NodeClassification:
     metric: ClassVar[str] = "accuracy"
+    metrics: ClassVar[tuple[str, ...]] = ("val", "test", "test_f1")
+    steady: ClassVar[bool] = True
 
     def divide(
         self, graph: Graph, nodes: tuple[Tensor, ...], seed: int, ratios: Ratios, kind: Propagation
