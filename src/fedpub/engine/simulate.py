@@ -8,8 +8,10 @@ Axes: K clients, R reported clients.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -19,6 +21,7 @@ from fedpub.data.clients import Clients, Report, stack
 from fedpub.data.subgraph import Subgraph
 from fedpub.engine.memory import keep_buffers
 from fedpub.engine.recorded import Recorded
+from fedpub.engine.shelf import Shelf
 from fedpub.engine.size import message_bytes
 from fedpub.errors import FedpubError
 from fedpub.models.base import dropout_seeds
@@ -65,6 +68,7 @@ class Federation:
     chunk: int | None = None  # clients that are stacked at a time: a matter of memory, never of results
     report: Report | None = None  # where it is not every client on its own nodes
     set_up: bool = False  # whether the exchanges that a method needs before the rounds have been made
+    on_disk: bool = False  # whether the states of clients that are not computed just now are in files
 
     @property
     def num_clients(self) -> int:
@@ -109,11 +113,13 @@ def simulate(
     check_numbers(federation)
     everyone = list(range(federation.num_clients))
     all_chunks = federation.chunks(everyone)
+    shelf = Shelf(Path(tempfile.gettempdir()), len(everyone)) if federation.on_disk else None
     if start is None:
         w0 = first_weights(federation, ctx)
-        server = algorithm.init_server(w0, len(everyone))
-        start = Snapshot(0, server, algorithm.init_client(w0, len(everyone)))
-    server, clients = start.server, start.clients
+        start = Snapshot(0, algorithm.init_server(w0, len(everyone)), _first_states(algorithm, w0, all_chunks, shelf))
+    elif shelf:
+        shelf.put(torch.arange(len(everyone)), start.clients)
+    server, clients = start.server, shelf.state if shelf else start.clients
     model_R = all_chunks[0].report.model_R.cpu() if federation.report else torch.arange(len(everyone))
     recorded: Recorded | None = None
     if fraction == 1 and not failures and can_record(algorithm, ctx, federation, clients):
@@ -133,7 +139,7 @@ def simulate(
             played = recorded(server, clients, derived)
         else:
             some = federation.chunks(chosen) if 0 < len(chosen) < len(everyone) else None
-            played = _play(algorithm, ctx, server, clients, ids, all_chunks, some)
+            played = _play(algorithm, ctx, server, clients, ids, all_chunks, some, shelf)
         server, clients, notes, numbers = played
         found = _split(numbers.cpu(), len(everyone), len(model_R), ctx.task)
         _check_finite("loss", found["loss"][ids], ids, number)
@@ -180,6 +186,7 @@ def _play(
     ids: Tensor,
     everyone: list[Clients],
     chosen: list[Clients] | None = None,
+    shelf: Shelf | None = None,
 ) -> tuple[State, State, Notes, Tensor]:
     """A round: the new states, what the server tells, and all numbers that were measured, one after the other.
 
@@ -190,24 +197,51 @@ def _play(
     up_K, down_K = (torch.zeros(count, dtype=torch.int64, device=device) for _ in range(2))
     # Nobody there has nothing to tell, but the notes of all rounds are alike.
     notes: Notes = {name: torch.empty([0] * axes, dtype=torch.int64) for name, axes in algorithm.notes.items()}
-    if len(ids):
-        states, uploads, done = [], [], 0
-        for data in everyone if chosen is None else chosen:
-            chunk = ids[done : done + data.num_clients]
-            done += data.num_clients
-            message = algorithm.send(server, chunk)
-            own, up, loss_K[data.ids_K] = algorithm.client(ctx, select(clients, chunk), message, data)
-            check_declared(algorithm, up)
-            up_K[data.ids_K] = message_bytes(up, data.num_clients, device)
-            down_K[data.ids_K] = message_bytes(message, data.num_clients, device)
+    states, uploads, measured = [], [], []
+    whole, numbers = len(ids) == count, torch.arange(count)
+    for place, data in _placed(everyone if whole else chosen or []):
+        chunk = ids[place]
+        message = algorithm.send(server, chunk)
+        own, up, loss_K[data.ids_K] = algorithm.client(ctx, select(clients, chunk), message, data)
+        check_declared(algorithm, up)
+        up_K[data.ids_K] = message_bytes(up, data.num_clients, device)
+        down_K[data.ids_K] = message_bytes(message, data.num_clients, device)
+        uploads.append(up)
+        if whole:  # measured now, while the state is at hand
+            measured.append(_measure(algorithm, ctx, own, data))
+        if shelf:
+            shelf.put(chunk, own)
+        else:
             states.append(own)
-            uploads.append(up)
+    if states:
         new = states[0] if len(states) == 1 else concatenate(states)
-        clients = new if len(ids) == count else update(clients, ids, new)
+        clients = new if whole else update(clients, ids, new)
+    if uploads:
         server, notes = algorithm.server(ctx, server, ids, uploads[0] if len(uploads) == 1 else concatenate(uploads))
-    metrics, total_K = _evaluate(algorithm, ctx, clients, everyone)
-    numbers = [loss_K, up_K, down_K, total_K, *(metrics[name] for name in (*ctx.task.metrics, "sparsity"))]
-    return server, clients, notes, torch.cat([value.double() for value in numbers])
+    if not whole:
+        for place, data in _placed(everyone):
+            measured.append(_measure(algorithm, ctx, select(clients, numbers[place]), data))
+    names = (*ctx.task.metrics, "sparsity")
+    of_clients = [loss_K, up_K, down_K, torch.cat([total_K for _, total_K in measured])]
+    of_reported = [torch.cat([metrics[name] for metrics, _ in measured]) for name in names]
+    return server, clients, notes, torch.cat([value.double() for value in (*of_clients, *of_reported)])
+
+
+def _placed(chunks: list[Clients]) -> Iterator[tuple[slice, Clients]]:
+    """Every chunk with its place among their clients."""
+    done = 0
+    for data in chunks:
+        yield slice(done, done + data.num_clients), data
+        done += data.num_clients
+
+
+def _first_states(algorithm: Algorithm, w0: Tree, chunks: list[Clients], shelf: Shelf | None) -> State:
+    if shelf is None:
+        return algorithm.init_client(w0, sum(data.num_clients for data in chunks))
+    numbers = torch.arange(sum(data.num_clients for data in chunks))
+    for place, data in _placed(chunks):
+        shelf.put(numbers[place], algorithm.init_client(w0, data.num_clients))
+    return shelf.state
 
 
 def _split(numbers: Tensor, clients: int, reported: int, task: Task) -> dict[str, Tensor]:
@@ -243,18 +277,12 @@ def _check_finite(what: str, value_K: Tensor, ids: Tensor, number: int) -> None:
 
 
 @torch.no_grad()
-def _evaluate(
-    algorithm: Algorithm, ctx: Context, clients: State, chunks: list[Clients]
-) -> tuple[dict[str, Tensor], Tensor]:
+def _measure(algorithm: Algorithm, ctx: Context, own: State, data: Clients) -> tuple[dict[str, Tensor], Tensor]:
     """The task's metrics and the sparsity of every reported client, and the sum of every client's weights."""
-    found, totals, done = [], [], 0
-    for data in chunks:
-        weights = algorithm.personal(select(clients, torch.arange(done, done + data.num_clients)))
-        done += data.num_clients
-        totals.append(torch.stack([leaf.flatten(1).sum(1) for leaf in weights.values()]).sum(0))
-        metrics = ctx.task.evaluate(ctx.model, weights, data)
-        found.append(metrics | {"sparsity": sparsity(weights)[data.report.model_R]})
-    return {name: torch.cat([part[name] for part in found]) for name in found[0]}, torch.cat(totals)
+    weights = algorithm.personal(own)
+    total_K = torch.stack([leaf.flatten(1).sum(1) for leaf in weights.values()]).sum(0)
+    metrics = ctx.task.evaluate(ctx.model, weights, data)
+    return metrics | {"sparsity": sparsity(weights)[data.report.model_R]}, total_K
 
 
 def sparsity(weights: Tree) -> Tensor:

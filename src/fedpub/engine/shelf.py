@@ -1,0 +1,53 @@
+"""The states of clients in files, of which a chunk at a time is in memory.
+
+For federations whose optimisers and masks are larger than memory. The tensors are those of a state, [K, ...] with all
+clients in front, mapped from files that have no name any more: they are gone when the process is.
+"""
+
+from __future__ import annotations
+
+import mmap
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedpub.tree import State, pack, unpack
+
+
+class Shelf:
+    def __init__(self, folder: Path, clients: int) -> None:
+        self._folder = folder
+        self._clients = clients
+        self._maps: list[mmap.mmap] = []
+        self._leaves: dict[str, Tensor] = {}
+        self.state: State = {}
+
+    def put(self, ids: Tensor, part: State) -> None:
+        """The states of some clients; the first call makes room for all."""
+        given = pack(part)
+        if not self._leaves:
+            self._leaves = {name: self._mapped(leaf) for name, leaf in given.items()}
+            self.state = unpack(self._leaves)
+        for name, leaf in given.items():
+            if leaf.numel():
+                self._leaves[name].index_copy_(0, ids, leaf)
+        self.rest()
+
+    def rest(self) -> None:
+        """Leave what was read or written to the files: the system need not keep it in memory."""
+        for one in self._maps:
+            one.madvise(mmap.MADV_DONTNEED)
+
+    def _mapped(self, like: Tensor) -> Tensor:
+        if not like.numel():
+            return like
+        size = self._clients * like[0].numel() * like.element_size()
+        with tempfile.TemporaryFile(dir=self._folder) as file:
+            file.truncate(size)
+            held = mmap.mmap(file.fileno(), size)
+        self._maps.append(held)
+        array = np.frombuffer(held, dtype=torch.empty(0, dtype=like.dtype).numpy().dtype)
+        return torch.from_numpy(array).view(self._clients, *like.shape[1:])
