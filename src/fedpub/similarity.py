@@ -20,7 +20,7 @@ from torch import Tensor
 
 from fedpub.blocks import SparseRows
 from fedpub.data.clients import Clients
-from fedpub.data.graph import undirected
+from fedpub.data.graph import csr, undirected
 from fedpub.data.subgraph import Propagation, normalised_adjacency
 from fedpub.rng import numpy_stream
 
@@ -134,6 +134,29 @@ def cosine(h_KH: Tensor) -> Tensor:
     """S(i, j) = h_i · h_j / (|h_i| |h_j|), [K, K]."""
     unit_KH = torch.nn.functional.normalize(h_KH, dim=1)
     return unit_KH @ unit_KH.T
+
+
+def nearest(h_KH: Tensor, tau: float, count: int) -> tuple[Tensor, Tensor]:
+    """The attention of every client to its `count` most similar ones, itself among them, as a CSR matrix [K, K] whose
+    rows sum to one; and what all the others would have had of it, [K]. No K by K matrix is made."""
+    unit_KH, k = torch.nn.functional.normalize(h_KH, dim=1), len(h_KH)
+    columns, values, left_out = [], [], []
+    for start in range(0, k, NEAREST_BLOCK):
+        score = tau * (unit_KH[start : start + NEAREST_BLOCK] @ unit_KH.T)
+        own = torch.arange(len(score), device=score.device)
+        ranked = score.clone()
+        ranked[own, own + start] = float("inf")  # whoever is as similar: oneself counts
+        place = ranked.topk(count, dim=1).indices.sort(1).values
+        kept = score.gather(1, place)
+        columns.append(place)
+        values.append(torch.softmax(kept, dim=1))
+        left_out.append(1 - (kept.logsumexp(1) - score.logsumexp(1)).exp())
+    pointer = torch.arange(0, k * count + 1, count, device=h_KH.device)
+    alpha = csr(pointer, torch.cat(columns).flatten(), torch.cat(values).flatten(), (k, k))
+    return alpha, torch.cat(left_out).clamp(min=0)
+
+
+NEAREST_BLOCK = 1024  # rows of similarities at a time
 
 
 def label_similarity(counts_KC: Tensor) -> Tensor:

@@ -123,16 +123,19 @@ def flatten(tree: Tree) -> Tensor:
 
 
 def mix(weights: Tensor, tree: Tree) -> Tree:
-    """Weighted sums over clients: [M, K] times [K, ...] gives [M, ...]."""
+    """Weighted sums over clients: [M, K], dense or sparse, times [K, ...] gives [M, ...]."""
+    return tree_map(lambda leaf: _mixed(weights.to(leaf.dtype), leaf), tree)
 
-    def mixed(leaf: Tensor) -> Tensor:
-        share = weights.to(leaf.dtype)
-        if leaf.dim() == 3 and leaf.shape[2] > 1 and len(share) > 1 and leaf.device.type == "cpu":
-            # A product for every row: what a CPU needs of it stays in its cache, unlike in one product of long rows.
-            return torch.matmul(share, leaf.transpose(0, 1)).transpose(0, 1)
-        return (share @ leaf.flatten(1)).reshape(-1, *leaf.shape[1:])
 
-    return tree_map(mixed, tree)
+def _mixed(share: Tensor, leaf: Tensor) -> Tensor:
+    if share.layout == torch.sparse_csr:
+        flat = leaf.flatten(1).contiguous()
+        out = flat.new_empty(share.shape[0], flat.shape[1])
+        return torch.addmm(out, share, flat, beta=0, out=out).view(-1, *leaf.shape[1:])
+    if leaf.dim() == 3 and leaf.shape[2] > 1 and len(share) > 1 and leaf.device.type == "cpu":
+        # A product for every row: what a CPU needs of it stays in its cache, unlike in one product of long rows.
+        return torch.matmul(share, leaf.transpose(0, 1)).transpose(0, 1)
+    return (share @ leaf.flatten(1)).reshape(-1, *leaf.shape[1:])
 
 
 def tree(part: Tree | Tensor) -> Tree:

@@ -44,9 +44,12 @@ class Algorithm(Protocol):
     `client` may write into the state it is given: the engine gives it away and goes on with the returned one.
     """
 
-    notes: ClassVar[Mapping[str, int]]  # what its server step tells, with the number of client axes of each
     # Whether every round does the same and looks at no tensor's values, so that a GPU may record one and replay it.
     steady: ClassVar[bool]
+
+    @property
+    def notes(self) -> Mapping[str, int]:
+        """What its server step tells, with the number of client axes of each."""
 
     @property
     def uploads(self) -> frozenset[str]:

@@ -40,6 +40,7 @@ from fedpub.similarity import (
     feature_proxy,
     label_similarity,
     narrowed,
+    nearest,
     random_proxy,
 )
 from fedpub.tree import Message, State, Tree, flatten, mix, not_zero, select, stacked, tensor, tree, tree_map, update
@@ -68,11 +69,17 @@ class FedPub:
     """The graph behind functional embeddings: block model, Erdős-Rényi, one node, the client's own features."""
     communities: Literal["implicit", "explicit"] = "implicit"
     """Average over everybody, or only over clients with a similarity of at least 0.5."""
+    neighbours: int = 0
+    """Average over so many clients, those most similar, oneself among them; 0: all. For thousands of clients."""
     official: bool = False
     """Do as the published code does: penalties without effect, masks pruned below lambda1 in evaluation, no edges
     between the proxy graph's blocks, and a weight decay of 1e-6 unless one is given."""
 
-    notes: ClassVar[Mapping[str, int]] = {"similarity": 2}
+    @property
+    def notes(self) -> Mapping[str, int]:
+        # With neighbours no K by K matrix is made: what share of its attention each client leaves out is told instead.
+        return {"left_out": 1} if self.neighbours else {"similarity": 2}
+
     steady: ClassVar[bool] = True
 
     @property
@@ -153,12 +160,21 @@ class FedPub:
 
     def server(self, ctx: Context, server: State, ids: Tensor, up: Message) -> tuple[State, Notes]:
         last = select({"weights": server["weights"]}, ids)
-        similarity_KK = self.similarities(up, last)
+        alpha_KK, notes = self.attention(up, last)
+        mean = average_active(alpha_KK, tree(up["weights"]), tree(up.get("active", {})), tree(last["weights"]))
+        return update(server, ids, {"weights": mean}), notes
+
+    def attention(self, up: Message, last: State) -> tuple[Tensor, Notes]:
+        """α of the clients that took part, [K, K], and what it is made of."""
         assert self.tau is not None, "the experiment resolves tau"
+        if self.neighbours:
+            embedding = tensor(up["embedding"])
+            alpha_KK, left_out = nearest(embedding, self.tau, min(self.neighbours, len(embedding)))
+            return alpha_KK, {"left_out": left_out}
+        similarity_KK = self.similarities(up, last)
         threshold = 0.5 if self.communities == "explicit" else None
         alpha_KK = attention(similarity_KK, self.tau if self.similarity else 0.0, threshold)
-        mean = average_active(alpha_KK, tree(up["weights"]), tree(up.get("active", {})), tree(last["weights"]))
-        return update(server, ids, {"weights": mean}), {"similarity": similarity_KK}
+        return alpha_KK, {"similarity": similarity_KK}
 
     def similarities(self, up: Message, sent: State) -> Tensor:
         """S(i, j) of the clients that took part, [K, K]."""
@@ -214,9 +230,18 @@ def average_active(alpha_KK: Tensor, weights: Tree, active: Tree, last: Tree) ->
         if name not in active:
             averaged[name] = mix(alpha_KK, {name: leaf})[name]
             continue
-        sent = active[name]
-        sent = (sent[..., :1] if sent.stride(-1) == 0 else sent).to(leaf.dtype)
-        shares = mix(alpha_KK, {name: sent})[name]
-        mean = mix(alpha_KK, {name: leaf * sent})[name]
-        averaged[name] = torch.where(shares > 0, mean.div_(shares), last[name])
+        whole_rows = active[name].stride(-1) == 0
+        mean = leaf.new_empty(len(alpha_KK), *leaf.shape[1:])
+        step = max(1, BLOCK_ENTRIES // (len(leaf) * leaf.shape[2]))
+        for start in range(0, leaf.shape[1], step):  # rows at a time, so that thousands of clients need little memory
+            rows = (slice(None), slice(start, start + step))
+            sent = active[name][rows]
+            sent = (sent[..., :1] if whole_rows else sent).to(leaf.dtype)
+            shares = mix(alpha_KK, {name: sent})[name]
+            total = mix(alpha_KK, {name: leaf[rows] * sent})[name]
+            torch.where(shares > 0, total.div_(shares), last[name][rows], out=mean[rows])
+        averaged[name] = mean
     return averaged
+
+
+BLOCK_ENTRIES = 2**26

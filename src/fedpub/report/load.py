@@ -193,7 +193,7 @@ def _relations(
     path: Path, experiment: Experiment, rows: list[Row], finished: bool, complain: Complain
 ) -> list[Relation]:
     """What the server noted between clients: as matrices, or as clusters, where two are related or not."""
-    notes = METHODS[experiment.method].notes
+    notes = experiment.algorithm().notes
     file, prefix = path / "relations.safetensors", ""
     if not file.is_file() and not finished:
         file, prefix = path / "checkpoint" / "state.safetensors", "relations/"
