@@ -19,6 +19,7 @@ from fedpub.data.graph import Graph
 from fedpub.data.links import LINK_RATIOS
 from fedpub.data.partition import Partition, cached_partition, default_scenario
 from fedpub.data.synthetic import SYNTHETIC
+from fedpub.engine.plan import within
 from fedpub.engine.setup import OnStep, SetUp, set_up
 from fedpub.engine.simulate import Federation, first_weights, simulate
 from fedpub.errors import FedpubError, unknown
@@ -282,6 +283,7 @@ def run(
     resume: bool = False,
     root: Path | None = None,
     chunk: int | None = None,
+    max_memory: float | None = None,
     checkpoint_seconds: float = 60.0,
     on_round: OnRound | None = None,
     on_step: OnStep | None = None,
@@ -290,18 +292,24 @@ def run(
 ) -> Result:
     """Run an experiment; with `out` it is kept in a run directory and can be resumed after any kill.
 
+    `chunk` clients are computed at a time, or as many as fit into `max_memory` GiB; results do not depend on it.
     `on_round` is told each row and the number of rounds, `on_step` what set-up does before them; `prepared` saves
     loading the same data again; without `keep_state` a finished run leaves what was measured, but no models.
     """
     experiment = experiment.resolved()
     if chunk is not None and chunk < 1:
         raise FedpubError(f"--chunk {chunk} is not possible; give 1 or more")
+    if max_memory is not None and not max_memory > 0:
+        raise FedpubError(f"--max-memory {max_memory} is not possible; give the GiB that the run may take, such as 4")
     store = None
     if out is not None and resume:
         store = _reopen(experiment, out)
     elif out is not None:
         RunDirectory.check_free(out)
     ready = prepared or prepare(experiment, root, chunk)
+    if max_memory is not None:
+        fitting = within(experiment.algorithm(), experiment.context(), ready.federation, max_memory * 2**30)
+        ready = replace(ready, federation=fitting)
     if store:
         store.check_graph(ready.graph.digest())
         if store.finished:
@@ -344,7 +352,7 @@ def _run(
         clock = now
         if on_round:
             on_round(row, experiment.rounds)
-        if store and not row.mean("val") <= best_val:  # also where nobody has a validation set: the last one counts
+        if store and keep_state and not row.mean("val") <= best_val:  # also where nobody has a validation set: the last
             best_val = row.mean("val")
             weights = algorithm.personal(measured.snapshot.clients)
             best = tree_map(lambda leaf: leaf.detach().cpu().clone(), weights)

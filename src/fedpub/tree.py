@@ -39,30 +39,49 @@ def broadcast(one: Tree, clients: int) -> Tree:
 
 
 def select(state: State, index: Tensor) -> State:
-    """The clients at the given positions; the state itself where these are all, in their order."""
-    everyone = _everyone(index)
-    return state_map(lambda leaf: leaf if everyone == len(leaf) else leaf[index], state)
+    """The clients at the given positions; where these follow each other, a view of the state."""
+    run = _run(index)
+    return state_map(lambda leaf: leaf[index] if run is None else leaf[run], state)
 
 
-def _everyone(index: Tensor) -> int | None:
-    """n where the index is 0 .. n - 1: then nothing has to be copied."""
-    return len(index) if torch.equal(index, torch.arange(len(index), device=index.device)) else None
+def _run(index: Tensor) -> slice | None:
+    """The positions as a slice where they follow each other: then nothing has to be copied."""
+    if not len(index):
+        return None
+    first = int(index[0])
+    following = torch.arange(first, first + len(index), device=index.device)
+    return slice(first, first + len(index)) if torch.equal(index, following) else None
+
+
+def put(state: State, index: Tensor, part: State) -> None:
+    """Write the clients at the given positions; what is there already, as a view of it was given away, stays."""
+    run = _run(index)
+    flat, given = pack(state), pack(part)
+    for name, leaf in flat.items():
+        if not leaf.numel():
+            continue
+        if run is None:
+            leaf.index_copy_(0, index.to(leaf.device), given[name])
+        elif leaf[run].data_ptr() != given[name].data_ptr():
+            leaf[run].copy_(given[name])
 
 
 def update(state: State, index: Tensor, part: State) -> State:
     """A state in which the clients at the given positions are replaced."""
-    everyone = _everyone(index)
+    run = _run(index)
 
-    def put(old: Tensor, new: Tensor) -> Tensor:
-        return new if everyone == len(old) else old.index_copy(0, index.to(old.device), new)
+    def replaced(old: Tensor, new: Tensor) -> Tensor:
+        if run is not None and len(index) == len(old):
+            return new
+        return old.index_copy(0, index.to(old.device), new)
 
     changed: State = {}
     for name, old in state.items():
         new = part[name]
         if isinstance(old, dict) and isinstance(new, dict):
-            changed[name] = tree_map(put, old, new)
+            changed[name] = tree_map(replaced, old, new)
         elif isinstance(old, Tensor) and isinstance(new, Tensor):
-            changed[name] = put(old, new)
+            changed[name] = replaced(old, new)
         else:
             raise TypeError(f"{name!r} is a tree on one side and a tensor on the other")
     return changed

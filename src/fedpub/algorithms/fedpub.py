@@ -30,6 +30,7 @@ from torch import Tensor
 
 from fedpub.algorithms.base import Context, Notes, optimiser_of, own_copy, train
 from fedpub.data.clients import Clients
+from fedpub.errors import FedpubError
 from fedpub.optim import adam_init, soft_threshold
 from fedpub.similarity import (
     P_OUT,
@@ -74,6 +75,14 @@ class FedPub:
     official: bool = False
     """Do as the published code does: penalties without effect, masks pruned below lambda1 in evaluation, no edges
     between the proxy graph's blocks, and a weight decay of 1e-6 unless one is given."""
+
+    def __post_init__(self) -> None:
+        by_embedding = self.similarity and self.measure == "function" and self.communities == "implicit"
+        if self.neighbours and not by_embedding:
+            raise FedpubError(
+                f"--neighbours {self.neighbours} needs functional embeddings and implicit communities; "
+                "leave it out, or --measure, --communities and --no-similarity"
+            )
 
     @property
     def notes(self) -> Mapping[str, int]:

@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from fedpub.algorithms import METHODS
-from fedpub.bench import Timing, bench_engine, bench_methods
+from fedpub.bench.engine import bench_engine, bench_methods
+from fedpub.bench.timing import Timing
 from fedpub.files import write_text
 
 

@@ -39,6 +39,7 @@ def run_verb(arguments: list[str]) -> Callable[..., None]:
         config=None,
         data_root=None,
         chunk=None,
+        max_memory=None,
         checkpoint_seconds=60.0,
         track=(),
         quiet=False,
@@ -55,6 +56,8 @@ def run_verb(arguments: list[str]) -> Callable[..., None]:
             config: Take the experiment from the config.json of another run instead of from flags.
             data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
             chunk: Clients that are computed at a time: less memory, the same result.
+            max_memory: GiB that the run may take: clients are then computed in chunks, and their states kept on disk
+                where they do not fit.
             checkpoint_seconds: Time between two checkpoints; Ctrl-C saves one, too.
             track: Also tell tensorboard or mlflow of every round; they write beside the run.
             quiet: No progress bar.
@@ -85,6 +88,7 @@ def run_verb(arguments: list[str]) -> Callable[..., None]:
                     resume=resume is not None,
                     root=data_root,
                     chunk=chunk,
+                    max_memory=max_memory,
                     checkpoint_seconds=checkpoint_seconds,
                     on_round=on_round,
                     on_step=bar.on_step,
@@ -96,7 +100,12 @@ def run_verb(arguments: list[str]) -> Callable[..., None]:
     flat, path = tyro.conf.OmitArgPrefixes, Path | None
     run_.__annotations__ = {"experiment": Annotated[OneRun, flat], "method": Annotated[kind, flat], "return": None}
     run_.__annotations__ |= {"out": path, "resume": path, "config": path, "data_root": path, "chunk": int | None}
-    run_.__annotations__ |= {"checkpoint_seconds": float, "track": tuple[str, ...], "quiet": bool}
+    run_.__annotations__ |= {
+        "max_memory": float | None,
+        "checkpoint_seconds": float,
+        "track": tuple[str, ...],
+        "quiet": bool,
+    }
     return run_
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpub.tree import State, pack, unpack
+from fedpub.tree import State, pack, put, unpack
 
 
 class Shelf:
@@ -22,18 +22,13 @@ class Shelf:
         self._folder = folder
         self._clients = clients
         self._maps: list[mmap.mmap] = []
-        self._leaves: dict[str, Tensor] = {}
         self.state: State = {}
 
     def put(self, ids: Tensor, part: State) -> None:
         """The states of some clients; the first call makes room for all."""
-        given = pack(part)
-        if not self._leaves:
-            self._leaves = {name: self._mapped(leaf) for name, leaf in given.items()}
-            self.state = unpack(self._leaves)
-        for name, leaf in given.items():
-            if leaf.numel():
-                self._leaves[name].index_copy_(0, ids, leaf)
+        if not self.state:
+            self.state = unpack({name: self._mapped(leaf) for name, leaf in pack(part).items()})
+        put(self.state, ids, part)
         self.rest()
 
     def rest(self) -> None:

@@ -27,7 +27,7 @@ from fedpub.errors import FedpubError
 from fedpub.models.base import dropout_seeds
 from fedpub.rng import numpy_stream, torch_stream
 from fedpub.tasks.base import Task
-from fedpub.tree import Message, State, Tree, concatenate, not_zero, select, tensor, tree_map, update
+from fedpub.tree import Message, State, Tree, concatenate, not_zero, put, select, tensor, tree_map
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +197,7 @@ def _play(
     up_K, down_K = (torch.zeros(count, dtype=torch.int64, device=device) for _ in range(2))
     # Nobody there has nothing to tell, but the notes of all rounds are alike.
     notes: Notes = {name: torch.empty([0] * axes, dtype=torch.int64) for name, axes in algorithm.notes.items()}
-    states, uploads, measured = [], [], []
+    uploads, measured = [], []
     whole, numbers = len(ids) == count, torch.arange(count)
     for place, data in _placed(everyone if whole else chosen or []):
         chunk = ids[place]
@@ -209,13 +209,12 @@ def _play(
         uploads.append(up)
         if whole:  # measured now, while the state is at hand
             measured.append(_measure(algorithm, ctx, own, data))
-        if shelf:
-            shelf.put(chunk, own)
+        if len(chunk) == count:
+            clients = own
         else:
-            states.append(own)
-    if states:
-        new = states[0] if len(states) == 1 else concatenate(states)
-        clients = new if whole else update(clients, ids, new)
+            put(clients, chunk, own)
+        if shelf:
+            shelf.rest()
     if uploads:
         server, notes = algorithm.server(ctx, server, ids, uploads[0] if len(uploads) == 1 else concatenate(uploads))
     if not whole:

@@ -6,16 +6,15 @@ weighted aggregation, and evaluation of every client, each round. Ratios are mea
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from fedpub.bench.roofline import Machine, measure, round_work
+from fedpub.bench.timing import Timing, in_turns, peak_bytes
 from fedpub.data.subgraph import Subgraph
 from fedpub.engine.setup import set_up
 from fedpub.engine.simulate import Federation, simulate
@@ -24,43 +23,42 @@ from fedpub.experiment import Experiment, prepare
 from fedpub.similarity import attention, cosine, proxy_structure, random_proxy
 
 
-@dataclass(frozen=True)
-class Timing:
-    name: str
-    clients: int
-    seconds_per_round: float
-    ratio: float | None  # how many times faster than `versus`
-    versus: str | None
-    setup_seconds: float = 0.0
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-
 def bench_engine(
     dataset: str, scenario: str, clients: int, methods: tuple[str, ...], repeats: int, device: str, root: Path | None
 ) -> list[Timing]:
     """Seconds per round of the stacked engine, of the same algorithm one client at a time, and of a PyG loop."""
-    found = []
     if repeats < 1:
         raise FedpubError(f"--repeats {repeats} is not possible; give 1 or more")
+    found: list[Timing] = []
+    machine: Machine | None = None
     for method in methods:
         if method not in ("fedpub", "fedavg"):
             raise unknown("method to bench", method, ("fedpub", "fedavg"))
         experiment = Experiment(dataset, scenario, clients, method, epochs=1, device=device).resolved()
         federation = prepare(experiment, root).federation
-        one_by_one = Federation(federation.subgraphs, federation.num_classes, federation.device, chunk=1)
+        machine = machine or measure(federation.device, federation.dtype)
+        (data,) = federation.chunks(list(range(federation.num_clients)))
+        least = round_work(experiment, data).seconds(machine)
+        loop = f"{method}, PyG loop"
         contenders: dict[str, Iterator[object]] = {
             f"{method}, stacked": _rounds(experiment, federation),
-            f"{method}, one client at a time": _rounds(experiment, one_by_one),
-            f"{method}, PyG loop": pyg_loop(experiment, federation),
+            f"{method}, one client at a time": _rounds(experiment, replace(federation, chunk=1)),
+            loop: pyg_loop(experiment, federation),
         }
-        medians = _in_turns(contenders, repeats, federation.device)
-        names = list(contenders)
-        for name, seconds in medians.items():
-            versus = None if name == names[2] else names[2]
-            ratio = None if versus is None else medians[versus] / seconds
-            found.append(Timing(name, federation.num_clients, seconds, ratio, versus))
+        medians = in_turns(contenders, repeats, federation.device)
+        found += [
+            Timing(
+                name=name,
+                clients=federation.num_clients,
+                seconds_per_round=seconds,
+                ratio=None if name == loop else medians[loop] / seconds,
+                versus=None if name == loop else loop,
+                roofline=least / seconds,
+                peak_bytes=peak_bytes(federation.device),
+                note=str(machine),
+            )
+            for name, seconds in medians.items()
+        ]
     return found
 
 
@@ -78,29 +76,15 @@ def bench_methods(
         made = set_up(experiment.algorithm(), experiment.context(), ready.federation)
         seconds[method] = made.seconds if made else 0.0
         contenders[method] = _rounds(experiment, made.extend(ready.federation) if made else ready.federation)
-    medians = _in_turns(contenders, repeats, torch.device(device))
+    medians = in_turns(contenders, repeats, torch.device(device))
     return [
-        Timing(method, clients, taken, medians["fedavg"] / taken, "fedavg", seconds[method])
+        Timing(method, clients, taken, medians["fedavg"] / taken, "fedavg", setup_seconds=seconds[method])
         for method, taken in medians.items()
     ]
 
 
 def _rounds(experiment: Experiment, federation: Federation) -> Iterator[object]:
     return simulate(experiment.algorithm(), experiment.context(), federation, rounds=10**6)
-
-
-def _in_turns(contenders: dict[str, Iterator[object]], repeats: int, device: torch.device) -> dict[str, float]:
-    """The median time of a step of each, after two to warm up; taken in turns, so that a noisy moment hits them all."""
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for turn in range(repeats + 2):
-        for name, steps in contenders.items():
-            start = time.perf_counter()
-            next(steps)
-            if device.type == "cuda":
-                torch.cuda.synchronize()
-            if turn >= 2:
-                times[name].append(time.perf_counter() - start)
-    return {name: statistics.median(taken) for name, taken in times.items()}
 
 
 def pyg_loop(experiment: Experiment, federation: Federation) -> Iterator[float]:

@@ -1,0 +1,90 @@
+"""The least time that a round can take on this machine, and what share of it is reached.
+
+First the machine: the rate of a large matrix product, and the bandwidth of a copy. Then the round: the multiplications
+that its matrix products must do, and the bytes of weights, masks and moments that must be read and written once.
+Both are counted from shapes, for FedAvg and FED-PUB with the GCN; what a cleverer program could leave out, such as
+inputs that a client does not see, is left out of the count as well. The bound is the sum of the two times: products do
+not overlap with passes over memory here.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from fedpub.blocks import SparseRows
+from fedpub.data.clients import Clients
+from fedpub.experiment import Experiment
+from fedpub.similarity import BLOCK_NODES, BLOCKS
+
+SIDE, COPIED, REPEATS = 2048, 2**25, 7
+
+
+@dataclass(frozen=True)
+class Machine:
+    flops: float  # per second, of a large product in this precision
+    bandwidth: float  # bytes per second, read and written, of a large copy
+
+    def __str__(self) -> str:
+        return f"{self.flops / 1e9:,.0f} GFLOP/s, {self.bandwidth / 1e9:,.0f} GB/s"
+
+
+def measure(device: torch.device, dtype: torch.dtype) -> Machine:
+    side = SIDE * (4 if device.type == "cuda" else 1)
+    a, b = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
+    source = torch.randn(COPIED * (8 if device.type == "cuda" else 1), device=device, dtype=dtype)
+    target = torch.empty_like(source)
+    product = _median(lambda: a @ b, device)
+    copy = _median(lambda: target.copy_(source), device)
+    return Machine(2 * side**3 / product, 2 * source.numel() * source.element_size() / copy)
+
+
+def _median(work: Callable[[], object], device: torch.device) -> float:
+    times = []
+    for turn in range(REPEATS + 2):
+        start = time.perf_counter()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        if turn >= 2:
+            times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+@dataclass(frozen=True)
+class Work:
+    flops: float
+    bytes: float
+
+    def seconds(self, machine: Machine) -> float:
+        return self.flops / machine.flops + self.bytes / machine.bandwidth
+
+
+def round_work(experiment: Experiment, data: Clients) -> Work:
+    """What a round of FedAvg or FED-PUB must do: one local epoch, evaluation, embedding, aggregation."""
+    k, n, h, c = data.num_clients, sum(data.segments.sizes), experiment.hidden, data.num_classes
+    fedpub = experiment.method == "fedpub"
+    seen = float(data.seen_propagated_KF.sum())  # input rows that count, of all clients
+    sparse = isinstance(data.propagated, SparseRows)
+    values = data.propagated.forward._nnz() if isinstance(data.propagated, SparseRows) else 0
+    inputs = values if sparse else n / k * seen  # multiplications of an input product, per output column
+    edges = data.adjacency.forward._nnz()
+    one_forward = 2 * h * inputs + 2 * n * h * h + 2 * edges * h + 2 * n * h * c
+    training = one_forward + 2 * h * inputs + 2 * (2 * n * h * h + 2 * n * h * c) + 2 * edges * h
+    flops = training + one_forward
+    entries = seen * h + k * (h * h + h * c)  # of the weight matrices
+    passes = 7.0  # Adam: weights, gradient, two moments read; three written
+    passes += 2  # what is received is copied
+    passes += 3 if not fedpub else 0  # the gradient is written once, the weights read in training and evaluation
+    if fedpub:
+        nodes = BLOCKS * BLOCK_NODES
+        flops += 2 * nodes * h * seen + 2 * k * nodes * h
+        flops += 2 * k * entries
+        passes += 6 + 1 + 3 + 3 + 2  # masks' Adam; gradient; masked weights before and after; the average
+    else:
+        passes += 1  # the mean
+    return Work(flops, passes * entries * data.adjacency.forward.element_size())

@@ -1,0 +1,72 @@
+"""Federations of many small clients: what a client costs when there are thousands of them.
+
+Graphs are drawn at random, a hundred nodes each; what they say does not matter here. States that do not fit into the
+given memory are kept on disk, and FED-PUB averages over the most similar clients only.
+"""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from fedpub.bench.timing import Timing, peak_bytes
+from fedpub.data.graph import undirected
+from fedpub.data.subgraph import Subgraph
+from fedpub.engine.plan import within
+from fedpub.engine.simulate import Federation, simulate
+from fedpub.experiment import Experiment
+from fedpub.rng import torch_stream
+
+CLASSES, DEGREE = 5, 8
+
+
+def random_clients(clients: int, nodes: int, features: int, seed: int = 0) -> list[Subgraph]:
+    """Clients with random edges, and features that tell the label a little."""
+    stream = torch_stream(seed, "scale")
+    made = []
+    for client in range(clients):
+        y = torch.randint(CLASSES, (nodes,), generator=stream)
+        x = torch.randn(nodes, features, generator=stream)
+        x[torch.arange(nodes), y % features] += 2.0
+        edges = undirected(torch.randint(nodes, (2, nodes * DEGREE // 2), generator=stream), nodes)
+        part = torch.rand(nodes, generator=stream)
+        sets = (part < 0.2, (part >= 0.2) & (part < 0.6), part >= 0.6)
+        made.append(Subgraph(client, torch.arange(nodes), x.numpy(), edges, y, *sets, "symmetric"))
+    return made
+
+
+def bench_scale(
+    clients: tuple[int, ...], nodes: int, features: int, method: str, neighbours: int, rounds: int, max_memory: float
+) -> list[Timing]:
+    """Seconds per client and round with few and with many clients, largest last."""
+    found: list[Timing] = []
+    for count in sorted(clients):
+        options = {"neighbours": min(neighbours, count)} if method == "fedpub" else {}
+        experiment = Experiment(method=method, options=options, rounds=rounds).resolved()
+        algorithm, ctx = experiment.algorithm(), experiment.context()
+        federation = Federation(random_clients(count, nodes, features), CLASSES, torch.device("cpu"))
+        federation = within(algorithm, ctx, federation, max_memory * 2**30)
+        began, times = time.perf_counter(), []
+        for measured in simulate(algorithm, ctx, federation, rounds + 1):
+            now = time.perf_counter()
+            times.append(now - began)
+            began = now
+            left_out = measured.notes.get("left_out")
+        seconds = min(times[1:])  # the first holds what is done once
+        first = found[0] if found else None
+        note = f"chunks of {federation.chunk or count}" + (", states on disk" if federation.on_disk else "")
+        if left_out is not None:
+            note += f", {100 * float(left_out.mean()):.1f} % of attention left out"
+        found.append(
+            Timing(
+                name=f"{method}, {count} clients",
+                clients=count,
+                seconds_per_round=seconds,
+                ratio=(first.seconds_per_round / first.clients) / (seconds / count) if first else None,
+                versus=f"{first.name}, per client" if first else None,
+                peak_bytes=peak_bytes(federation.device),
+                note=note,
+            )
+        )
+    return found
