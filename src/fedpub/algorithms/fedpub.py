@@ -253,4 +253,4 @@ def average_active(alpha_KK: Tensor, weights: Tree, active: Tree, last: Tree) ->
     return averaged
 
 
-BLOCK_ENTRIES = 2**26
+BLOCK_ENTRIES = 2**24

@@ -9,7 +9,10 @@ from rich.console import Console
 from rich.table import Table
 
 from fedpub.algorithms import METHODS
+from fedpub.bench.aggregate import bench_aggregate
 from fedpub.bench.engine import bench_engine, bench_methods
+from fedpub.bench.partition import bench_partition
+from fedpub.bench.scale import bench_scale
 from fedpub.bench.timing import Timing
 from fedpub.files import write_text
 
@@ -39,9 +42,7 @@ def engine(
         json: Also write the timings to this file.
     """
     found = bench_engine(dataset, scenario, clients, methods, repeats, device, data_root)
-    if json is not None:
-        write_text(json, json_module.dumps([one.to_json() for one in found], indent=2) + "\n")
-    show_timings(found, "times faster than the PyG loop", [one.ratio for one in found])
+    show_timings(found, "times the PyG loop", json)
 
 
 def methods(
@@ -69,15 +70,118 @@ def methods(
         json: Also write the timings to this file.
     """
     found = bench_methods(dataset, scenario, clients, methods, repeats, device, data_root)
+    show_timings(found, "times FedAvg's speed", json)
+
+
+def aggregate(
+    clients: tuple[int, ...] = (100, 1000),
+    features: int = 64,
+    neighbours: tuple[int, ...] = (16, 64),
+    repeats: int = 5,
+    device: str = "cpu",
+    json: Path | None = None,
+) -> None:
+    """Seconds of FED-PUB's server step over all clients, and over the most similar ones with the error that makes.
+
+    Example: fedpub bench aggregate --clients 50 --repeats 1
+
+    Args:
+        clients: Numbers of clients.
+        features: Inputs of their models.
+        neighbours: Numbers of most similar clients.
+        repeats: Steps that are timed, after two to warm up; the median counts.
+        device: cpu or cuda.
+        json: Also write the timings to this file.
+    """
+    show_timings(bench_aggregate(clients, features, neighbours, repeats, device), "times all clients", json)
+
+
+def partition(
+    nodes: int = 200_000,
+    edges: int = 1_000_000,
+    clients: int = 20,
+    scenarios: tuple[str, ...] = ("disjoint", "overlapping", "louvain", "random"),
+    json: Path | None = None,
+) -> None:
+    """Seconds to divide a large random graph among clients, and of the statistics of what comes out.
+
+    Example: fedpub bench partition --nodes 2000 --edges 8000 --clients 5
+
+    Args:
+        nodes: Of the graph.
+        edges: That are drawn.
+        clients: Number of clients.
+        scenarios: How it is divided.
+        json: Also write the timings to this file.
+    """
+    show_timings(bench_partition(nodes, edges, clients, scenarios), "", json)
+
+
+def scale(
+    clients: tuple[int, ...] = (100, 10_000),
+    nodes: int = 100,
+    features: int = 64,
+    method: str = "fedpub",
+    neighbours: int = 16,
+    rounds: int = 3,
+    max_memory: float = 8.0,
+    json: Path | None = None,
+) -> None:
+    """Seconds per client and round with few and with thousands of clients, within a given memory.
+
+    Example: fedpub bench scale --clients 10 40 --nodes 30 --rounds 1
+
+    Args:
+        clients: Numbers of clients; the smallest is what the others are compared with.
+        nodes: Of each client.
+        features: Of each node.
+        method: Any that needs no set-up.
+        neighbours: Clients that FED-PUB averages over.
+        rounds: Rounds that are timed, after one to warm up; the fastest counts.
+        max_memory: GiB that may be used; states of clients go to disk where they do not fit.
+        json: Also write the timings to this file.
+    """
+    found = bench_scale(clients, nodes, features, method, neighbours, rounds, max_memory)
+    show_timings(found, "times the speed per client", json)
+
+
+def all_(device: str = "cpu", data_root: Path | None = None, json: Path | None = None) -> None:
+    """Everything, as it is documented: the engine on Cora and Computers, aggregation, partition and scale.
+
+    Example: fedpub bench all --json bench.json
+
+    Args:
+        device: cpu or cuda; partition and scale are measured on the CPU.
+        data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
+        json: Also write the timings to this file.
+    """
+    # Memory is counted over the whole process: what needs least comes first.
+    both = ("fedpub", "fedavg")
+    found = bench_engine("cora", "overlapping", 50, both, 9, device, data_root)
+    found += bench_engine("cora", "disjoint", 10, both, 15, device, data_root)
+    found += bench_engine("computers", "disjoint", 10, both, 7, device, data_root)
+    found += bench_aggregate((100, 1000), 64, (16, 64), 5, device)
+    found += bench_partition(200_000, 1_000_000, 20, ("disjoint", "overlapping", "louvain", "random"))
+    found += bench_scale((100, 10_000), 100, 64, "fedpub", 16, 3, 8.0)
+    show_timings(found, "ratio", json)
+
+
+def show_timings(found: list[Timing], heading: str, json: Path | None) -> None:
+    """A table, with the columns that have something in them; and a file."""
     if json is not None:
         write_text(json, json_module.dumps([one.to_json() for one in found], indent=2) + "\n")
-    show_timings(found, "times FedAvg's", [None if one.ratio is None else 1 / one.ratio for one in found])
-
-
-def show_timings(found: list[Timing], heading: str, ratios: list[float | None]) -> None:
-    table = Table("what", "clients", "set-up s", "s / round", heading, header_style="bold")
-    for one, ratio in zip(found, ratios, strict=True):
-        shown = "" if ratio is None else f"{ratio:.1f}"
-        setup = f"{one.setup_seconds:.1f}" if one.setup_seconds else ""
-        table.add_row(one.name, str(one.clients), setup, f"{one.seconds_per_round:.3f}", shown)
+    columns: dict[str, list[str]] = {
+        "what": [one.name for one in found],
+        "clients": [str(one.clients) for one in found],
+        "set-up s": [f"{one.setup_seconds:.1f}" if one.setup_seconds else "" for one in found],
+        "s / round": [f"{one.seconds_per_round:.4f}" for one in found],
+        heading: ["" if one.ratio is None else f"{one.ratio:.2f}" for one in found],
+        "of the roofline": ["" if one.roofline is None else f"{one.roofline:.2f}" for one in found],
+        "peak GiB": ["" if one.peak_bytes is None else f"{one.peak_bytes / 2**30:.2f}" for one in found],
+        "": [one.note for one in found],
+    }
+    filled = {name: cells for name, cells in columns.items() if any(cells)}
+    table = Table(*filled, header_style="bold")
+    for row in zip(*filled.values(), strict=True):
+        table.add_row(*row)
     Console(highlight=False).print(table)

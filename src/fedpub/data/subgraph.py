@@ -45,6 +45,11 @@ class Subgraph:
         """Normalised, SciPy CSR [N, N]."""
         return normalised_adjacency(self.edges, self.num_nodes, self.propagation)
 
+    def forget(self) -> None:
+        """Drop what can be computed again."""
+        for name in ("adjacency", "propagated"):
+            self.__dict__.pop(name, None)
+
     @cached_property
     def propagated(self) -> Any:
         """The features after one step along the edges, of the kind of `x`: layer one never propagates."""

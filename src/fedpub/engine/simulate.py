@@ -27,7 +27,7 @@ from fedpub.errors import FedpubError
 from fedpub.models.base import dropout_seeds
 from fedpub.rng import numpy_stream, torch_stream
 from fedpub.tasks.base import Task
-from fedpub.tree import Message, State, Tree, concatenate, not_zero, put, select, tensor, tree_map
+from fedpub.tree import Message, State, Tree, not_zero, put, select, state_map, tensor, tree_map
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,12 +80,15 @@ class Federation:
 
     def chunks(self, ids: list[int]) -> list[Clients]:
         size = self.chunk or len(ids)
-        return [
-            stack(
-                [self.subgraphs[i] for i in ids[at : at + size]], self.num_classes, self.device, self.dtype, self.report
-            )
-            for at in range(0, len(ids), size)
-        ]
+        return [self._stacked(ids[at : at + size]) for at in range(0, len(ids), size)]
+
+    def _stacked(self, ids: list[int]) -> Clients:
+        chosen = [self.subgraphs[i] for i in ids]
+        made = stack(chosen, self.num_classes, self.device, self.dtype, self.report)
+        if self.on_disk:  # memory is scarce
+            for own in chosen:
+                own.forget()
+        return made
 
 
 def first_weights(federation: Federation, ctx: Context) -> Tree:
@@ -197,7 +200,8 @@ def _play(
     up_K, down_K = (torch.zeros(count, dtype=torch.int64, device=device) for _ in range(2))
     # Nobody there has nothing to tell, but the notes of all rounds are alike.
     notes: Notes = {name: torch.empty([0] * axes, dtype=torch.int64) for name, axes in algorithm.notes.items()}
-    uploads, measured = [], []
+    uploads: Message = {}
+    measured = []
     whole, numbers = len(ids) == count, torch.arange(count)
     for place, data in _placed(everyone if whole else chosen or []):
         chunk = ids[place]
@@ -206,7 +210,7 @@ def _play(
         check_declared(algorithm, up)
         up_K[data.ids_K] = message_bytes(up, data.num_clients, device)
         down_K[data.ids_K] = message_bytes(message, data.num_clients, device)
-        uploads.append(up)
+        uploads = _joined(uploads, up, place, len(ids))
         if whole:  # measured now, while the state is at hand
             measured.append(_measure(algorithm, ctx, own, data))
         if len(chunk) == count:
@@ -216,7 +220,7 @@ def _play(
         if shelf:
             shelf.rest()
     if uploads:
-        server, notes = algorithm.server(ctx, server, ids, uploads[0] if len(uploads) == 1 else concatenate(uploads))
+        server, notes = algorithm.server(ctx, server, ids, uploads)
     if not whole:
         for place, data in _placed(everyone):
             measured.append(_measure(algorithm, ctx, select(clients, numbers[place]), data))
@@ -224,6 +228,15 @@ def _play(
     of_clients = [loss_K, up_K, down_K, torch.cat([total_K for _, total_K in measured])]
     of_reported = [torch.cat([metrics[name] for metrics, _ in measured]) for name in names]
     return server, clients, notes, torch.cat([value.double() for value in (*of_clients, *of_reported)])
+
+
+def _joined(all_of_them: Message, part: Message, place: slice, count: int) -> Message:
+    """Messages of different clients as one; a part is not needed any more once it is in."""
+    if place == slice(0, count):
+        return part
+    whole = all_of_them or state_map(lambda leaf: leaf.new_empty(count, *leaf.shape[1:]), part)
+    put(whole, torch.arange(count)[place], part)
+    return whole
 
 
 def _placed(chunks: list[Clients]) -> Iterator[tuple[slice, Clients]]:

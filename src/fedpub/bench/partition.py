@@ -1,0 +1,47 @@
+"""Dividing a large graph, and its statistics."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from fedpub.bench.timing import Timing, peak_bytes
+from fedpub.data.graph import Graph, undirected
+from fedpub.data.partition import partition
+from fedpub.data.split import split
+from fedpub.data.statistics import partition_statistics
+from fedpub.rng import torch_stream
+
+CLASSES, SPREAD = 10, 200  # most edges join nodes whose numbers are close
+
+
+def large_graph(nodes: int, edges: int, seed: int = 0) -> Graph:
+    """A graph with communities, drawn at random."""
+    stream = torch_stream(seed, "partition")
+    u = torch.randint(nodes, (edges,), generator=stream)
+    near = (u + torch.randint(1, SPREAD, (edges,), generator=stream)) % nodes
+    far = torch.randint(nodes, (edges,), generator=stream)
+    v = torch.where(torch.rand(edges, generator=stream) < 0.9, near, far)
+    y = (torch.arange(nodes) * CLASSES // nodes + torch.randint(2, (nodes,), generator=stream)) % CLASSES
+    pairs = undirected(torch.stack([u, v])[:, u != v], nodes)
+    names = tuple(str(number) for number in range(CLASSES))
+    return Graph(x=torch.ones(nodes, 1), y=y, edges=pairs, classes=names, name="large")
+
+
+def bench_partition(nodes: int, edges: int, clients: int, scenarios: tuple[str, ...]) -> list[Timing]:
+    """Seconds of a division of each kind and of its statistics."""
+    graph = large_graph(nodes, edges)
+    sets = split(graph, 0)
+    found: list[Timing] = []
+    for scenario in scenarios:
+        start = time.perf_counter()
+        parts = partition(graph, scenario, clients, 0)
+        middle = time.perf_counter()
+        partition_statistics(graph, parts, sets)
+        end = time.perf_counter()
+        shape = f"{graph.num_nodes:,} nodes, {graph.edges.shape[1]:,} edges"
+        for what, seconds in (("divide", middle - start), ("statistics", end - middle)):
+            peak = peak_bytes(torch.device("cpu"))
+            found.append(Timing(f"{scenario}, {what}", clients, seconds, peak_bytes=peak, note=shape))
+    return found
