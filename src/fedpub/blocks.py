@@ -120,6 +120,13 @@ def sparse_matmul(sparse: Tensor, dense: Tensor) -> Tensor:
     return torch.addmm(out, sparse, dense, beta=0, out=out)
 
 
+def rows_step(x: Rows, propagated: Rows | None, w_KFH: Tensor, segments: Segments, adjacency: SparseRows) -> Tensor:
+    """Features after one step along the edges, times weights: [N, H]."""
+    if propagated is None:
+        return propagate(adjacency, rows_matmul(x, w_KFH, segments))
+    return rows_matmul(propagated, w_KFH, segments)
+
+
 def pair_product(z_NH: Tensor, pairs: Tensor) -> Tensor:
     """z_u · z_v of pairs [2, P], all at once: [P]."""
     product: Tensor = _PairProduct.apply(z_NH, pairs)  # type: ignore[no-untyped-call]

@@ -131,9 +131,21 @@ def _place(leaf: Tensor) -> tuple[int, torch.Size, tuple[int, ...]]:
 def not_zero(leaf: Tensor) -> Tensor:
     """How many entries of each row of a leaf [K, ..., H] are not zero, [K, ...].
 
-    Counted as floats, several times faster on a CPU than as booleans, and exact for rows of any width that occurs.
+    On a CPU counted as floats, several times faster than booleans and exact for any width that occurs, in pieces that
+    stay in its cache.
     """
-    return torch.ne(leaf, 0, out=torch.empty_like(leaf)).sum(-1).double()
+    if leaf.device.type != "cpu":
+        return torch.count_nonzero(leaf, dim=-1).double()
+    rows = leaf.reshape(-1, leaf.shape[-1])
+    count, step = rows.new_empty(len(rows)), max(1, CACHED // max(1, rows.shape[1]))
+    piece = rows.new_empty(step, rows.shape[1])
+    for start in range(0, len(rows), step):
+        own = rows[start : start + step]
+        torch.sum(torch.ne(own, 0, out=piece[: len(own)]), 1, out=count[start : start + step])
+    return count.view(leaf.shape[:-1]).double()
+
+
+CACHED = 2**18  # entries that stay in a core's cache
 
 
 def flatten(tree: Tree) -> Tensor:

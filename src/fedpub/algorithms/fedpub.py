@@ -44,7 +44,21 @@ from fedpub.similarity import (
     nearest,
     random_proxy,
 )
-from fedpub.tree import Message, State, Tree, flatten, mix, not_zero, select, stacked, tensor, tree, tree_map, update
+from fedpub.tree import (
+    CACHED,
+    Message,
+    State,
+    Tree,
+    flatten,
+    mix,
+    not_zero,
+    select,
+    stacked,
+    tensor,
+    tree,
+    tree_map,
+    update,
+)
 
 MASK = "mask."  # a mask's name among the trained parameters is this and the name of its weight
 
@@ -239,18 +253,22 @@ def average_active(alpha_KK: Tensor, weights: Tree, active: Tree, last: Tree) ->
         if name not in active:
             averaged[name] = mix(alpha_KK, {name: leaf})[name]
             continue
-        whole_rows = active[name].stride(-1) == 0
+        whole_rows, on_cpu = active[name].stride(-1) == 0, leaf.device.type == "cpu"
         mean = leaf.new_empty(len(alpha_KK), *leaf.shape[1:])
-        step = max(1, BLOCK_ENTRIES // (len(leaf) * leaf.shape[2]))
-        for start in range(0, leaf.shape[1], step):  # rows at a time, so that thousands of clients need little memory
+        # Rows at a time: a CPU's cache holds them, and thousands of clients need little memory.
+        step = max(1, (CACHED if on_cpu else BLOCK_ENTRIES) // (len(leaf) * leaf.shape[2]))
+        for start in range(0, leaf.shape[1], step):
             rows = (slice(None), slice(start, start + step))
             sent = active[name][rows]
             sent = (sent[..., :1] if whole_rows else sent).to(leaf.dtype)
             shares = mix(alpha_KK, {name: sent})[name]
             total = mix(alpha_KK, {name: leaf[rows] * sent})[name]
-            torch.where(shares > 0, total.div_(shares), last[name][rows], out=mean[rows])
+            if on_cpu and bool((shares > 0).all()):
+                torch.div(total, shares, out=mean[rows])
+            else:
+                torch.where(shares > 0, total.div_(shares), last[name][rows], out=mean[rows])
         averaged[name] = mean
     return averaged
 
 
-BLOCK_ENTRIES = 2**24
+BLOCK_ENTRIES = 2**26  # of a GPU's blocks

@@ -69,10 +69,11 @@ def round_work(experiment: Experiment, data: Clients) -> Work:
     k, n, h, c = data.num_clients, sum(data.segments.sizes), experiment.hidden, data.num_classes
     fedpub = experiment.method == "fedpub"
     seen = float(data.seen_propagated_KF.sum())  # input rows that count, of all clients
-    sparse = isinstance(data.propagated, SparseRows)
-    values = data.propagated.forward._nnz() if isinstance(data.propagated, SparseRows) else 0
-    inputs = values if sparse else n / k * seen  # multiplications of an input product, per output column
     edges = data.adjacency.forward._nnz()
+    if data.propagated is None:  # multiplications of an input product, per output column
+        inputs = float(data.x.forward._nnz() + edges) if isinstance(data.x, SparseRows) else n / k * seen
+    else:
+        inputs = float(data.propagated.forward._nnz()) if isinstance(data.propagated, SparseRows) else n / k * seen
     one_forward = 2 * h * inputs + 2 * n * h * h + 2 * edges * h + 2 * n * h * c
     training = one_forward + 2 * h * inputs + 2 * (2 * n * h * h + 2 * n * h * c) + 2 * edges * h
     flops = training + one_forward

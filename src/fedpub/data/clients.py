@@ -30,7 +30,7 @@ class Clients:
     ids_K: Tensor
     segments: Segments
     x: Rows
-    propagated: Rows
+    propagated: Rows | None  # one step along the edges; None where taking that step each time costs less
     adjacency: SparseRows  # [N, N]
     y_N: Tensor
     train_N: Tensor  # bool
@@ -105,11 +105,12 @@ def stack(
     if report is None:
         everyone = torch.arange(len(subgraphs))
         report = Report(torch.arange(len(owner_N)), owner_N, everyone)
+    further = [own.propagated for own in subgraphs]
     return Clients(
         ids_K=torch.tensor([own.id for own in subgraphs], device=device),
         segments=segments,
         x=_rows([own.x for own in subgraphs], device, dtype),
-        propagated=_rows([own.propagated for own in subgraphs], device, dtype),
+        propagated=None if step_is_cheaper(subgraphs, device) else _rows(further, device, dtype),
         adjacency=_sparse(adjacency, device, dtype),
         y_N=torch.cat([own.y for own in subgraphs]).to(device),
         train_N=train_N.to(device),
@@ -118,7 +119,7 @@ def stack(
         num_train_K=torch.tensor([own.num_train for own in subgraphs], device=device),
         train_rows=torch.nonzero(train_N).flatten().to(device),
         seen_x_KF=_seen([own.x for own in subgraphs]).to(device),
-        seen_propagated_KF=_seen([own.propagated for own in subgraphs]).to(device),
+        seen_propagated_KF=_seen(further).to(device),
         report=report.to(device),
         val_report=report.only(val_N).to(device),
         test_report=report.only(test_N).to(device),
@@ -126,6 +127,17 @@ def stack(
         num_classes=num_classes,
         links=stacked_links.to(device) if stacked_links else None,
     )
+
+
+def step_is_cheaper(subgraphs: list[Subgraph], device: torch.device) -> bool:
+    """Whether to multiply sparse features by weights and then go along the edges, instead of the denser features after
+    that step: on a CPU, where a sparse product takes as long as it has entries."""
+    if device.type != "cpu" or not all(sp.issparse(own.x) for own in subgraphs):
+        return False
+    before = sum(own.x.nnz + own.adjacency.nnz for own in subgraphs)
+    entries = sum(own.x.shape[0] * own.x.shape[1] for own in subgraphs)
+    after = sum(own.propagated.nnz for own in subgraphs)
+    return bool(before < min(after, SPARSE_BELOW * entries))
 
 
 def _rows(parts: list[Any], device: torch.device, dtype: torch.dtype) -> Rows:

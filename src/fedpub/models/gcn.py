@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedpub.blocks import propagate, rows_matmul, segment_add, segment_matmul
+from fedpub.blocks import propagate, rows_step, segment_add, segment_matmul
 from fedpub.data.clients import Clients
 from fedpub.data.subgraph import Propagation
 from fedpub.models.base import Dropout, glorot
@@ -42,7 +42,8 @@ class GCN:
 
     def apply(self, w: Tree, data: Clients, dropout: Dropout | None = None) -> Tensor:
         own = data.segments
-        h_NH = torch.relu(segment_add(rows_matmul(data.propagated, w["conv1.weight"], own), w["conv1.bias"], own))
+        h_NH = rows_step(data.x, data.propagated, w["conv1.weight"], own, data.adjacency)
+        h_NH = torch.relu(segment_add(h_NH, w["conv1.bias"], own))
         if dropout:
             h_NH = dropout(h_NH, 1, data.ids_K, own)
         h_NH = propagate(data.adjacency, segment_matmul(h_NH, w["conv2.weight"], own))

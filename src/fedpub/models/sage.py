@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedpub.blocks import propagate, rows_matmul, segment_add, segment_matmul
+from fedpub.blocks import propagate, rows_matmul, rows_step, segment_add, segment_matmul
 from fedpub.data.clients import Clients
 from fedpub.data.subgraph import Propagation
 from fedpub.models.base import Dropout, glorot
@@ -45,7 +45,8 @@ class GraphSAGE:
 
     def apply(self, w: Tree, data: Clients, dropout: Dropout | None = None) -> Tensor:
         own = data.segments
-        h_NH = rows_matmul(data.x, w["conv1.self"], own) + rows_matmul(data.propagated, w["conv1.neighbour"], own)
+        neighbours_NH = rows_step(data.x, data.propagated, w["conv1.neighbour"], own, data.adjacency)
+        h_NH = rows_matmul(data.x, w["conv1.self"], own) + neighbours_NH
         h_NH = torch.relu(segment_add(h_NH, w["conv1.bias"], own))
         if dropout:
             h_NH = dropout(h_NH, 1, data.ids_K, own)
