@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from fedpub.algorithms.base import Algorithm, Context
@@ -14,7 +15,7 @@ from fedpub.tree import State, pack
 WHILE_TRAINING, ALL_ROUND = 8, 4
 LAYERS = 6  # hidden layers and their gradients, of every node
 BASE = 600 * 2**20  # what Python, torch and the libraries take
-AT_LEAST, AT_MOST = 1, 128  # clients at a time: more are no faster
+FEW, AT_MOST = 16, 128  # clients at a time: with fewer, files are better; more are no faster
 
 
 def within(algorithm: Algorithm, ctx: Context, federation: Federation, max_bytes: float) -> Federation:
@@ -31,14 +32,14 @@ def within(algorithm: Algorithm, ctx: Context, federation: Federation, max_bytes
     fixed = BASE + graphs + ALL_ROUND * clients * weights
     if fixed + clients * (working + state) <= max_bytes:
         return federation
-    for on_disk in (False, True):
+    for on_disk, least in ((False, min(FEW, clients)), (True, 1)):
         left = max_bytes - fixed - (0 if on_disk else clients * state)
         chunk = min(int(left // working), AT_MOST, clients)
-        if chunk >= AT_LEAST:
+        if chunk >= least:
             return replace(federation, chunk=min(chunk, federation.chunk or chunk), on_disk=on_disk)
-    needed = (fixed + working) / 2**30
+    needed = math.ceil(100 * (fixed + working) / 2**30) / 100
     raise FedpubError(
-        f"--max-memory {max_bytes / 2**30:.3g} is too little for {clients} clients of this model; give {needed:.3g} "
+        f"--max-memory {max_bytes / 2**30:.3g} is too little for {clients} clients of this model; give {needed} "
         "GiB or more, fewer clients, or a smaller --hidden"
     )
 
