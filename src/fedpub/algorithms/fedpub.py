@@ -253,22 +253,24 @@ def average_active(alpha_KK: Tensor, weights: Tree, active: Tree, last: Tree) ->
         if name not in active:
             averaged[name] = mix(alpha_KK, {name: leaf})[name]
             continue
-        whole_rows, on_cpu = active[name].stride(-1) == 0, leaf.device.type == "cpu"
+        sent = active[name]
         mean = leaf.new_empty(len(alpha_KK), *leaf.shape[1:])
         # Rows at a time: a CPU's cache holds them, and thousands of clients need little memory.
-        step = max(1, (CACHED if on_cpu else BLOCK_ENTRIES) // (len(leaf) * leaf.shape[2]))
+        step = max(1, (CACHED if leaf.device.type == "cpu" else BLOCK_ENTRIES) // (len(leaf) * leaf.shape[2]))
         for start in range(0, leaf.shape[1], step):
             rows = (slice(None), slice(start, start + step))
-            sent = active[name][rows]
-            sent = (sent[..., :1] if whole_rows else sent).to(leaf.dtype)
-            shares = mix(alpha_KK, {name: sent})[name]
-            total = mix(alpha_KK, {name: leaf[rows] * sent})[name]
-            if on_cpu and bool((shares > 0).all()):
-                torch.div(total, shares, out=mean[rows])
-            else:
-                torch.where(shares > 0, total.div_(shares), last[name][rows], out=mean[rows])
+            _average_entries(alpha_KK, leaf[rows], sent[rows], last[name][rows], mean[rows])
         averaged[name] = mean
     return averaged
+
+
+def _average_entries(alpha_KK: Tensor, leaf: Tensor, active: Tensor, last: Tensor, out: Tensor) -> None:
+    sent = (active[..., :1] if active.stride(-1) == 0 else active).to(leaf.dtype)
+    parts = mix(alpha_KK, {"total": leaf * sent, "shares": sent})
+    if leaf.device.type == "cpu" and bool((parts["shares"] > 0).all()):
+        torch.div(parts["total"], parts["shares"], out=out)
+    else:
+        torch.where(parts["shares"] > 0, parts["total"].div_(parts["shares"]), last, out=out)
 
 
 BLOCK_ENTRIES = 2**26  # of a GPU's blocks

@@ -145,24 +145,31 @@ def scale(
     show_timings(found, "times the speed per client", json)
 
 
-def all_(device: str = "cpu", data_root: Path | None = None, json: Path | None = None) -> None:
+def all_(quick: bool = False, device: str = "cpu", data_root: Path | None = None, json: Path | None = None) -> None:
     """Everything, as it is documented: the engine on Cora and Computers, aggregation, partition and scale.
 
-    Example: fedpub bench all --json bench.json
+    Example: fedpub bench all --quick
 
     Args:
+        quick: A look at what comes out, on small graphs that need no download.
         device: cpu or cuda; partition and scale are measured on the CPU.
         data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
         json: Also write the timings to this file.
     """
+    both, kinds = ("fedpub", "fedavg"), ("disjoint", "overlapping", "louvain", "random")
     # Memory is counted over the whole process: what needs least comes first.
-    both = ("fedpub", "fedavg")
-    found = bench_engine("cora", "overlapping", 50, both, 9, device, data_root)
-    found += bench_engine("cora", "disjoint", 10, both, 15, device, data_root)
-    found += bench_engine("computers", "disjoint", 10, both, 7, device, data_root)
-    found += bench_aggregate((100, 1000), 64, (16, 64), 5, device)
-    found += bench_partition(200_000, 1_000_000, 20, ("disjoint", "overlapping", "louvain", "random"))
-    found += bench_scale((100, 10_000), 100, 64, "fedpub", 16, 3, 8.0)
+    if quick:
+        found = bench_engine("communities", "natural", 20, both, 3, device, data_root)
+        found += bench_aggregate((50,), 64, (16,), 1, device)
+        found += bench_partition(5_000, 25_000, 5, kinds)
+        found += bench_scale((10, 100), 50, 64, "fedpub", 16, 1, 8.0)
+    else:
+        found = bench_engine("cora", "overlapping", 50, both, 9, device, data_root)
+        found += bench_engine("cora", "disjoint", 10, both, 15, device, data_root)
+        found += bench_engine("computers", "disjoint", 10, both, 7, device, data_root)
+        found += bench_aggregate((100, 1000), 64, (16, 64), 5, device)
+        found += bench_partition(200_000, 1_000_000, 20, kinds)
+        found += bench_scale((100, 10_000), 100, 64, "fedpub", 16, 3, 8.0)
     show_timings(found, "ratio", json)
 
 

@@ -54,6 +54,8 @@ class GCN:
 
     def embed(self, w: Tree, proxy: Proxy) -> Tensor:
         # The second convolution is linear: its mean over nodes is taken before the second weight matrix.
-        h_KPH = torch.relu(torch.matmul(proxy.propagated, proxy.rows(w["conv1.weight"])) + w["conv1.bias"].unsqueeze(1))
-        mean_KH = torch.einsum("p,kph->kh", proxy.mean_propagation_P, h_KPH)
+        w_KFH = proxy.rows(w["conv1.weight"])
+        x_KPF = proxy.propagated.expand(len(w_KFH), *proxy.propagated.shape[-2:])
+        h_KPH = torch.baddbmm(w["conv1.bias"].unsqueeze(1), x_KPF, w_KFH).relu_()
+        mean_KH = torch.matmul(proxy.mean_propagation_P, h_KPH)
         return torch.einsum("kh,khj->kj", mean_KH, w["conv2.weight"]) + w["conv2.bias"]
