@@ -30,8 +30,8 @@ from fedpub.algorithms import (
     Local,
     base,
 )
-from fedpub.algorithms.base import train, weighted_mean
-from fedpub.algorithms.fedpub import MASK, average_active, is_matrix, masked
+from fedpub.algorithms.base import MASK, masked, train, weighted_mean
+from fedpub.algorithms.fedpub import average_active, is_matrix
 from fedpub.algorithms.gcfl import minimum_cut
 from fedpub.engine.simulate import Federation, simulate, sparsity
 from fedpub.engine.size import message_bytes
@@ -843,3 +843,13 @@ def test_bytes_of_a_round() -> None:
     assert done.bytes_up_R.tolist() == [full - 8 * pruned + 3 + 8 * 4 for pruned in (12, 8, 8)]
     silent = next(simulate(Local(), context(), federation, rounds=1))
     assert silent.bytes_up_R.tolist() == silent.bytes_down_R.tolist() == [0, 0, 0]
+
+
+def test_a_few_clients_at_a_time_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps are taken for parts of the clients that fit into a cache; here one client at a time, in three epochs."""
+    method, ctx = FedPub(tau=3.0, lambda1=0.5, lambda2=0.1), context(epochs=3, dropout=0.5)
+    together, up = local_steps(method, ctx)
+    monkeypatch.setattr(base, "PART_ENTRIES", 1)
+    apart, up_apart = local_steps(method, ctx)
+    assert_states_equal(apart, together)
+    assert_states_equal(up_apart, up)

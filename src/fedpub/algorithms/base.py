@@ -116,12 +116,15 @@ class NeedsSetup(Protocol):
     def setup(self) -> Setup: ...
 
 
+MASK = "mask."  # a mask's name among the trained parameters is this and the name of its weight
+
+
 def train(
     ctx: Context,
     data: Clients,
-    parameters: Tree,
+    weights: Tree,
     optimiser: State,
-    weights: Callable[[Tree], Tree] = lambda parameters: parameters,
+    masks: Tree | None = None,
     lr: Mapping[str, float] = MappingProxyType({}),
     proximal: tuple[float, Tree] | None = None,
     after_step: Callable[[Tree], None] | None = None,
@@ -129,32 +132,67 @@ def train(
     """E epochs of Adam on every client's own loss, in place: the optimiser's new state and the last task loss [K].
 
     The sum of K independent losses gives every client its exact own gradient in one backward pass.
-    `weights` makes the model's weights of the parameters; `lr` holds learning rates that differ from the context's;
-    `proximal` = (λ, θ̄) adds λ‖θ − θ̄‖² for the parameters θ that are named in θ̄; `after_step` follows each step.
+    With `masks` μ the model's weights are θ ⊙ μ, and both are trained; `lr` holds learning rates that differ from the
+    context's; `proximal` = (λ, θ̄) adds λ‖θ − θ̄‖² for the weights θ that are named in θ̄; `after_step` follows each step.
     """
-    names = list(parameters)
+    parameters = weights | {MASK + name: mask for name, mask in (masks or {}).items()}
+    rates = {name: lr.get(name, ctx.lr) for name in parameters}
+    first, second, step_K = tree(optimiser["first"]), tree(optimiser["second"]), tensor(optimiser["step"])
     for epoch in range(ctx.epochs):
-        leaves = {name: leaf.detach().requires_grad_() for name, leaf in parameters.items()}
-        step = Step(
-            ctx.seed,
-            ctx.round,
-            epoch,
-            ctx.dropout,
-            None if ctx.dropout_seeds is None else ctx.dropout_seeds[epoch],
-        )
-        loss_K = ctx.task.loss(ctx.model, weights(leaves), data, step)
-        gradients = torch.autograd.grad(loss_K.sum(), [leaves[name] for name in names])
-        by_name = dict(zip(names, gradients, strict=True))
-        if proximal and epoch:  # in the first epoch θ is θ̄
-            strength, anchor = proximal
-            pull = {name: parameters[name] - anchor[name] for name in anchor}
-            by_name |= {name: by_name[name].add(pull[name], alpha=2 * strength) for name in anchor}
-        rates = {name: lr.get(name, ctx.lr) for name in names}
-        optimiser = adam_step(parameters, by_name, optimiser, rates, ctx.weight_decay, ctx.together)
-        if after_step:
-            with torch.no_grad():
-                after_step(parameters)
-    return optimiser, loss_K.detach()
+        leaves = {name: leaf.detach().requires_grad_() for name, leaf in masked(parameters).items()}
+        seeds = None if ctx.dropout_seeds is None else ctx.dropout_seeds[epoch]
+        loss_K = ctx.task.loss(ctx.model, leaves, data, Step(ctx.seed, ctx.round, epoch, ctx.dropout, seeds))
+        gradients = dict(zip(leaves, torch.autograd.grad(loss_K.sum(), list(leaves.values())), strict=True))
+        for part in _parts_in_cache(weights, masks):
+            own, state = _cut(parameters, part), {"first": _cut(first, part), "second": _cut(second, part)}
+            by_name = _chain_rule(own, _cut(gradients, part))
+            if proximal and epoch:  # in the first epoch θ is θ̄
+                strength, anchor = proximal
+                pull = tree_map(torch.sub, {name: own[name] for name in anchor}, _cut(anchor, part))
+                by_name |= {name: by_name[name].add(pull[name], alpha=2 * strength) for name in anchor}
+            adam_step(own, by_name, state | {"step": step_K[part]}, rates, ctx.weight_decay, ctx.together)
+            if after_step:
+                with torch.no_grad():
+                    after_step(own)
+        step_K = step_K + 1
+    return {"first": first, "second": second, "step": step_K}, loss_K.detach()
+
+
+def masked(parameters: Tree) -> Tree:
+    """θ ⊙ μ where there is a mask, θ elsewhere."""
+    return {
+        name: leaf * parameters[MASK + name] if MASK + name in parameters else leaf
+        for name, leaf in parameters.items()
+        if not name.startswith(MASK)
+    }
+
+
+def _chain_rule(parameters: Tree, gradients: Tree) -> Tree:
+    """The gradients of θ and μ, of those of θ ⊙ μ."""
+    found: Tree = {}
+    for name, gradient in gradients.items():
+        if MASK + name in parameters:
+            found[MASK + name] = gradient * parameters[name]
+            found[name] = gradient * parameters[MASK + name]
+        else:
+            found[name] = gradient
+    return found
+
+
+def _parts_in_cache(weights: Tree, masks: Tree | None) -> list[slice]:
+    """A few clients at a time where there are masks, so that what is computed of gradients stays in a CPU's cache."""
+    some = next(iter(weights.values()))
+    if not masks or some.device.type != "cpu":
+        return [slice(None)]
+    size = max(1, PART_ENTRIES // max(leaf[0].numel() for leaf in weights.values()))
+    return [slice(start, start + size) for start in range(0, len(some), size)]
+
+
+PART_ENTRIES = 2**20  # of the largest leaf
+
+
+def _cut(leaves: Tree, part: slice) -> Tree:
+    return {name: leaf[part] for name, leaf in leaves.items()}
 
 
 def own_copy(part: Tree | Tensor) -> Tree:

@@ -28,7 +28,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedpub.algorithms.base import Context, Notes, optimiser_of, own_copy, train
+from fedpub.algorithms.base import MASK, Context, Notes, masked, optimiser_of, own_copy, train
 from fedpub.data.clients import Clients
 from fedpub.errors import FedpubError
 from fedpub.optim import adam_init, soft_threshold
@@ -59,8 +59,6 @@ from fedpub.tree import (
     tree_map,
     update,
 )
-
-MASK = "mask."  # a mask's name among the trained parameters is this and the name of its weight
 
 
 @dataclass(frozen=True)
@@ -129,7 +127,6 @@ class FedPub:
         if self._prunes_unseen and (ctx.together or bool((tensor(own["step"]) == 0).any())):
             for name, seen_KF in ctx.model.seen(data).items():
                 masks[name].mul_(seen_KF.unsqueeze(2))
-        parameters = weights | {MASK + name: mask for name, mask in masks.items()}
 
         def sparsify(p: Tree) -> None:
             for name in masks:
@@ -138,9 +135,9 @@ class FedPub:
         optimiser, loss_K = train(
             ctx,
             data,
-            parameters,
+            weights,
             optimiser_of(own),
-            weights=masked,
+            masks,
             lr={MASK + name: ctx.lr * self.mask_lr for name in masks},
             proximal=None if self.official or not self.lambda2 else (self.lambda2, received),
             after_step=None if self.official or not self.lambda1 else sparsify,
@@ -219,15 +216,6 @@ class FedPub:
         if self.official:
             masks = tree_map(lambda mask: mask.masked_fill(mask.abs() < self.lambda1, 0.0), masks)
         return masked(tree(own["weights"]) | {MASK + name: mask for name, mask in masks.items()})
-
-
-def masked(parameters: Tree) -> Tree:
-    """θ ⊙ μ where there is a mask, θ elsewhere."""
-    return {
-        name: leaf * parameters[MASK + name] if MASK + name in parameters else leaf
-        for name, leaf in parameters.items()
-        if not name.startswith(MASK)
-    }
 
 
 def is_matrix(leaf: Tensor) -> bool:
