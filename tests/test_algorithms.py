@@ -851,5 +851,6 @@ def test_a_few_clients_at_a_time_give_the_same(monkeypatch: pytest.MonkeyPatch) 
     together, up = local_steps(method, ctx)
     monkeypatch.setattr(base, "PART_ENTRIES", 1)
     apart, up_apart = local_steps(method, ctx)
-    assert_states_equal(apart, together)
-    assert_states_equal(up_apart, up)
+    for one, other in ((apart, together), (up_apart, up)):
+        for name, leaf in pack(one).items():
+            torch.testing.assert_close(leaf, pack(other)[name], rtol=1e-12, atol=1e-15)
