@@ -19,6 +19,7 @@ SMALL = {
     "methods": ["--scenario", "natural", "--clients", "20", "--repeats", "1", "--methods", "local"],
     "aggregate": ["--clients", "20", "--neighbours", "4", "--repeats", "1"],
     "partition": ["--nodes", "2000", "--edges", "8000", "--clients", "5"],
+    "sparse": ["--nodes", "20", "--features", "30", "--densities", "0.1", "--repeats", "1"],
     "scale": ["--clients", "5", "20", "--nodes", "20", "--rounds", "1"],
 }
 
@@ -33,7 +34,7 @@ def test_every_measurement_is_shown_and_written(verb, tmp_path, capsys):
         assert {"name", "clients", "seconds_per_round", "ratio", "versus", "roofline", "peak_bytes"} <= one.keys()
         assert one["seconds_per_round"] > 0
         assert (one["ratio"] is None) == (one["versus"] is None)
-    if verb in ("engine", "aggregate", "scale"):
+    if verb in ("engine", "aggregate", "scale", "sparse"):
         assert any(one["ratio"] for one in found)
 
 

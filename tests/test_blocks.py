@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck
 
-from fedpub.blocks import Segments, SparseRows, propagate, rows_matmul, segment_add, segment_matmul
+from fedpub.blocks import Segments, SparseRows, propagate, rows_matmul, segment_add, segment_matmul, sparse_matmul
 from fedpub.data.graph import from_scipy
 
 F, H = 3, 2
@@ -144,3 +144,15 @@ def test_gradients_that_are_not_contiguous(layout: Layout) -> None:
     for reduce in (torch.sum, lambda out: (out.T * weight).sum()):
         found, expected = (torch.autograd.grad(reduce(out), (x, w, b), retain_graph=True) for out in (mine, naive))
         assert_all_close(found, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_sparse_products_of_any_shape(dtype: torch.dtype) -> None:
+    """In single precision another kernel does them: rows without entries, no entries at all, strided operands."""
+    stream = torch.Generator().manual_seed(0)
+    matrix = torch.randn(6, 4, generator=stream, dtype=dtype) * (torch.rand(6, 4, generator=stream) > 0.6)
+    matrix[2] = 0
+    matrix[5] = 0
+    operand = torch.randn(3, 4, generator=stream, dtype=dtype).T
+    for one in (matrix, torch.zeros(6, 4, dtype=dtype), matrix[:0]):
+        torch.testing.assert_close(sparse_matmul(one.to_sparse_csr(), operand), one @ operand)

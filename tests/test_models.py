@@ -68,7 +68,7 @@ def close(one: Tensor, other: Tensor) -> None:
 @pytest.fixture(params=["dense", "sparse"])
 def layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Inputs are multiplied sparse where few are not zero; both ways with the same numbers."""
-    monkeypatch.setattr(clients_file, "SPARSE_BELOW", 2.0 if request.param == "sparse" else 0.0)
+    monkeypatch.setattr(clients_file, "SPARSE_BELOW", {torch.float64: 2.0 if request.param == "sparse" else 0.0})
     return request.param
 
 

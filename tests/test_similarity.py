@@ -123,7 +123,7 @@ def test_propagation_on_the_proxy() -> None:
 
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
 def test_feature_proxy_draws_a_clients_own_rows(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clients_file, "SPARSE_BELOW", 2.0 if layout == "sparse" else 0.0)
+    monkeypatch.setattr(clients_file, "SPARSE_BELOW", {torch.float64: 2.0 if layout == "sparse" else 0.0})
     data = small_clients()
     assert isinstance(data.x, SparseRows) == (layout == "sparse")
     proxy = feature_proxy(0, data, "symmetric", P_OUT)

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
+from fedpub.blocks import sparse_matmul
+
 Tree = dict[str, Tensor]
 State = dict[str, "Tree | Tensor"]
 Message = dict[str, "Tree | Tensor"]
@@ -160,9 +162,7 @@ def mix(weights: Tensor, tree: Tree) -> Tree:
 
 def _mixed(share: Tensor, leaf: Tensor) -> Tensor:
     if share.layout == torch.sparse_csr:
-        flat = leaf.flatten(1).contiguous()
-        out = flat.new_empty(share.shape[0], flat.shape[1])
-        return torch.addmm(out, share, flat, beta=0, out=out).view(-1, *leaf.shape[1:])
+        return sparse_matmul(share, leaf.flatten(1).contiguous()).view(-1, *leaf.shape[1:])
     if leaf.dim() == 3 and leaf.shape[2] > 1 and len(share) > 1 and leaf.device.type == "cpu":
         # A product for every row: what a CPU needs of it stays in its cache, unlike in one product of long rows.
         return torch.matmul(share, leaf.transpose(0, 1)).transpose(0, 1)

@@ -13,6 +13,7 @@ from fedpub.bench.aggregate import bench_aggregate
 from fedpub.bench.engine import bench_engine, bench_methods
 from fedpub.bench.partition import bench_partition
 from fedpub.bench.scale import bench_scale
+from fedpub.bench.sparse import bench_sparse
 from fedpub.bench.timing import Timing
 from fedpub.files import write_text
 
@@ -145,6 +146,29 @@ def scale(
     show_timings(found, "times the speed per client", json)
 
 
+def sparse(
+    clients: int = 10,
+    nodes: int = 1000,
+    features: int = 1000,
+    densities: tuple[float, ...] = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6),
+    repeats: int = 7,
+    json: Path | None = None,
+) -> None:
+    """Seconds of a first layer's products with sparse features, forward and backward, beside dense ones.
+
+    Example: fedpub bench sparse --nodes 50 --features 50 --densities 0.1 0.5 --repeats 1
+
+    Args:
+        clients: Number of clients.
+        nodes: Of each client.
+        features: Of each node.
+        densities: Shares of non-zeros.
+        repeats: Products that are timed, after two to warm up; the median counts.
+        json: Also write the timings to this file.
+    """
+    show_timings(bench_sparse(clients, nodes, features, densities, repeats), "times dense", json)
+
+
 def all_(quick: bool = False, device: str = "cpu", data_root: Path | None = None, json: Path | None = None) -> None:
     """Everything, as it is documented: the engine on Cora and Computers, aggregation, partition and scale.
 
@@ -160,6 +184,7 @@ def all_(quick: bool = False, device: str = "cpu", data_root: Path | None = None
     # Memory is counted over the whole process: what needs least comes first.
     if quick:
         found = bench_engine("communities", "natural", 20, both, 3, device, data_root)
+        found += bench_sparse(5, 50, 50, (0.1, 0.5), 1)
         found += bench_aggregate((50,), 64, (16,), 1, device)
         found += bench_partition(5_000, 25_000, 5, kinds)
         found += bench_scale((10, 100), 50, 64, "fedpub", 16, 1, 8.0)
@@ -167,6 +192,7 @@ def all_(quick: bool = False, device: str = "cpu", data_root: Path | None = None
         found = bench_engine("cora", "overlapping", 50, both, 9, device, data_root)
         found += bench_engine("cora", "disjoint", 10, both, 15, device, data_root)
         found += bench_engine("computers", "disjoint", 10, both, 7, device, data_root)
+        found += bench_sparse(10, 1000, 1000, (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6), 7)
         found += bench_aggregate((100, 1000), 64, (16, 64), 5, device)
         found += bench_partition(200_000, 1_000_000, 20, kinds)
         found += bench_scale((100, 10_000), 100, 64, "fedpub", 16, 3, 8.0)

@@ -18,9 +18,9 @@ from fedpub.data.graph import from_scipy
 from fedpub.data.links import StackedLinks, stack_links
 from fedpub.data.subgraph import Subgraph
 
-# On a CPU, inputs with a smaller share of non-zeros are multiplied sparse. At Cora's 3 % that was a little faster than
-# dense; the exact break-even has not been measured.
-SPARSE_BELOW = 0.05
+# On a CPU, inputs with a smaller share of non-zeros are multiplied sparse. In single precision that breaks even a
+# little under a half (`fedpub bench sparse`); torch's own sparse product, which does the others, under a tenth.
+SPARSE_BELOW = {torch.float32: 0.45, torch.float64: 0.05}
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +110,7 @@ def stack(
         ids_K=torch.tensor([own.id for own in subgraphs], device=device),
         segments=segments,
         x=_rows([own.x for own in subgraphs], device, dtype),
-        propagated=None if step_is_cheaper(subgraphs, device) else _rows(further, device, dtype),
+        propagated=None if step_is_cheaper(subgraphs, device, dtype) else _rows(further, device, dtype),
         adjacency=_sparse(adjacency, device, dtype),
         y_N=torch.cat([own.y for own in subgraphs]).to(device),
         train_N=train_N.to(device),
@@ -129,7 +129,7 @@ def stack(
     )
 
 
-def step_is_cheaper(subgraphs: list[Subgraph], device: torch.device) -> bool:
+def step_is_cheaper(subgraphs: list[Subgraph], device: torch.device, dtype: torch.dtype) -> bool:
     """Whether to multiply sparse features by weights and then go along the edges, instead of the denser features after
     that step: on a CPU, where a sparse product takes as long as it has entries."""
     if device.type != "cpu" or not all(sp.issparse(own.x) for own in subgraphs):
@@ -137,7 +137,7 @@ def step_is_cheaper(subgraphs: list[Subgraph], device: torch.device) -> bool:
     before = sum(own.x.nnz + own.adjacency.nnz for own in subgraphs)
     entries = sum(own.x.shape[0] * own.x.shape[1] for own in subgraphs)
     after = sum(own.propagated.nnz for own in subgraphs)
-    return bool(before < min(after, SPARSE_BELOW * entries))
+    return bool(before < min(after, SPARSE_BELOW[dtype] * entries))
 
 
 def _rows(parts: list[Any], device: torch.device, dtype: torch.dtype) -> Rows:
@@ -147,7 +147,7 @@ def _rows(parts: list[Any], device: torch.device, dtype: torch.dtype) -> Rows:
         return torch.from_numpy(np.concatenate(dense)).to(device, dtype)
     density = sum(part.nnz for part in parts) / max(1, sum(part.shape[0] * part.shape[1] for part in parts))
     columns = parts[0].shape[1]  # some versions of torch refuse a sparse matrix without any
-    if device.type == "cpu" and columns and density < SPARSE_BELOW:
+    if device.type == "cpu" and columns and density < SPARSE_BELOW[dtype]:
         return _sparse(sp.block_diag(parts, format="csr"), device, dtype)
     return torch.from_numpy(sp.vstack(parts).toarray()).to(device, dtype)
 
