@@ -55,7 +55,7 @@ def bench_engine(
                 versus=None if name == loop else loop,
                 roofline=least / seconds,
                 peak_bytes=peak_bytes(federation.device),
-                note=str(machine),
+                note=f"{dataset} {scenario}; {machine}",
             )
             for name, seconds in medians.items()
         ]
