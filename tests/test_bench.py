@@ -7,6 +7,7 @@ import json
 import pytest
 import torch
 
+from fedpub.bench import flower
 from fedpub.bench.engine import bench_engine
 from fedpub.bench.roofline import Machine, Work, measure, round_work
 from fedpub.bench.scale import CLASSES, random_clients
@@ -76,3 +77,18 @@ def test_prepared_clients_see_all_that_their_neighbours_have():
     ready = prepare(Experiment(dataset="communities", method="fedpub").resolved())
     (data,) = ready.federation.chunks(list(range(ready.federation.num_clients)))
     assert bool((data.seen_propagated_KF | ~data.seen_x_KF).all())
+
+
+@pytest.mark.skipif(not flower.is_installed(), reason="Flower's simulation is not installed: flwr[simulation]")
+def test_a_round_through_flower():
+    experiment = Experiment(dataset="communities", method="fedavg", epochs=1, hidden=8).resolved()
+    assert flower.seconds_per_round(experiment, 20, None) > 0
+
+
+def test_a_client_of_flower_s_trains_as_one_of_the_loop_does():
+    """One step of Adam moves every weight that has a gradient by the learning rate."""
+    experiment = Experiment(dataset="communities", method="fedavg", epochs=1, hidden=8).resolved()
+    before = {name: leaf.clone() for name, leaf in flower._model(experiment, None).state_dict().items()}
+    after = flower.train_one(experiment, 3, None, before)
+    moved = (after["classifier.bias"] - before["classifier.bias"]).abs()
+    assert float(moved.max()) == pytest.approx(experiment.lr, rel=1e-3)

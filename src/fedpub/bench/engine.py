@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from fedpub.bench import flower
 from fedpub.bench.roofline import Machine, measure, round_work
 from fedpub.bench.timing import Timing, in_turns, peak_bytes
 from fedpub.data.subgraph import Subgraph
@@ -46,6 +48,9 @@ def bench_engine(
             loop: pyg_loop(experiment, federation),
         }
         medians = in_turns(contenders, repeats, federation.device)
+        if method == "fedavg" and device == "cpu" and flower.is_installed():
+            simulated = flower.seconds_per_round(experiment, federation.num_clients, root)
+            medians["fedavg, Flower's simulation"] = simulated
         found += [
             Timing(
                 name=name,
@@ -89,46 +94,12 @@ def _rounds(experiment: Experiment, federation: Federation) -> Iterator[object]:
 
 def pyg_loop(experiment: Experiment, federation: Federation) -> Iterator[float]:
     """A round per step, written as one would with PyG: a module, an optimiser and a data object per client."""
-    from torch_geometric.nn import GCNConv
-
-    class MaskedGCN(torch.nn.Module):
-        def __init__(self, features: int, hidden: int, classes: int) -> None:
-            super().__init__()
-            self.conv1 = GCNConv(features, hidden, cached=True)
-            self.conv2 = GCNConv(hidden, hidden, cached=True)
-            self.classifier = torch.nn.Linear(hidden, classes)
-            self.masks = torch.nn.ParameterDict()
-            if fedpub:
-                for layer in ("conv1", "conv2"):
-                    weight = getattr(self, layer).lin.weight
-                    self.masks[layer] = torch.nn.Parameter(torch.ones_like(weight))
-                self.masks["classifier"] = torch.nn.Parameter(torch.ones_like(self.classifier.weight))
-
-        def weight(self, layer: str, own: Tensor) -> Tensor:
-            return own * self.masks[layer] if layer in self.masks else own
-
-        def convolve(self, layer: str, x: Tensor, edge_index: Tensor) -> Tensor:
-            conv = getattr(self, layer)
-            x = torch.nn.functional.linear(x, self.weight(layer, conv.lin.weight))
-            h: Tensor = conv.propagate(edge_index, x=x, edge_weight=norms[id(edge_index)])
-            out: Tensor = h + conv.bias
-            return out
-
-        def forward(self, x: Tensor, edge_index: Tensor, embed: bool = False) -> Tensor:
-            h = torch.nn.functional.dropout(torch.relu(self.convolve("conv1", x, edge_index)), 0.5, self.training)
-            h = self.convolve("conv2", h, edge_index)
-            if embed:
-                return h.mean(0)
-            h = torch.nn.functional.dropout(torch.relu(h), 0.5, self.training)
-            return torch.nn.functional.linear(
-                h, self.weight("classifier", self.classifier.weight), self.classifier.bias
-            )
-
     fedpub = experiment.method == "fedpub"
     device = federation.device
     norms: dict[int, Tensor] = {}
-    data = [_pyg_data(own, norms, device) for own in federation.subgraphs]
-    models = [MaskedGCN(federation.num_features, experiment.hidden, federation.num_classes).to(device) for _ in data]
+    data = [pyg_data(own, norms, device) for own in federation.subgraphs]
+    sizes = (federation.num_features, experiment.hidden, federation.num_classes)
+    models = [pyg_model(*sizes, norms, with_masks=fedpub).to(device) for _ in data]
     optimisers = [torch.optim.Adam(model.parameters(), lr=experiment.lr) for model in models]
     proxy = random_proxy("sbm", 0, federation.num_features, "symmetric", 0.01, device, torch.float32)
     dense = torch.from_numpy(proxy_structure("sbm", 0, "symmetric", 0.01)).float().to(device)
@@ -164,7 +135,47 @@ def pyg_loop(experiment: Experiment, federation: Federation) -> Iterator[float]:
         yield total
 
 
-def _pyg_data(own: Subgraph, norms: dict[int, Tensor], device: torch.device) -> tuple[Tensor, ...]:
+def pyg_model(features: int, hidden: int, classes: int, norms: dict[int, Tensor], with_masks: bool) -> Any:
+    """The paper's network as one would write it with PyG; `norms` holds edge weights by the identity of their index."""
+    from torch_geometric.nn import GCNConv
+
+    class MaskedGCN(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv1 = GCNConv(features, hidden, cached=True)
+            self.conv2 = GCNConv(hidden, hidden, cached=True)
+            self.classifier = torch.nn.Linear(hidden, classes)
+            self.masks = torch.nn.ParameterDict()
+            if with_masks:
+                for layer in ("conv1", "conv2"):
+                    weight = getattr(self, layer).lin.weight
+                    self.masks[layer] = torch.nn.Parameter(torch.ones_like(weight))
+                self.masks["classifier"] = torch.nn.Parameter(torch.ones_like(self.classifier.weight))
+
+        def weight(self, layer: str, own: Tensor) -> Tensor:
+            return own * self.masks[layer] if layer in self.masks else own
+
+        def convolve(self, layer: str, x: Tensor, edge_index: Tensor) -> Tensor:
+            conv = getattr(self, layer)
+            x = torch.nn.functional.linear(x, self.weight(layer, conv.lin.weight))
+            h: Tensor = conv.propagate(edge_index, x=x, edge_weight=norms[id(edge_index)])
+            out: Tensor = h + conv.bias
+            return out
+
+        def forward(self, x: Tensor, edge_index: Tensor, embed: bool = False) -> Tensor:
+            h = torch.nn.functional.dropout(torch.relu(self.convolve("conv1", x, edge_index)), 0.5, self.training)
+            h = self.convolve("conv2", h, edge_index)
+            if embed:
+                return h.mean(0)
+            h = torch.nn.functional.dropout(torch.relu(h), 0.5, self.training)
+            return torch.nn.functional.linear(
+                h, self.weight("classifier", self.classifier.weight), self.classifier.bias
+            )
+
+    return MaskedGCN()
+
+
+def pyg_data(own: Subgraph, norms: dict[int, Tensor], device: torch.device) -> tuple[Tensor, ...]:
     """Features, edges with their normalisation, labels and masks of one client."""
     coo = own.adjacency.tocoo()
     edge_index = torch.stack([torch.from_numpy(coo.row), torch.from_numpy(coo.col)]).long().to(device)
