@@ -17,7 +17,8 @@ if os.environ.get("CI"):
 # Two test processes share two cores: one thread each, set before torch starts its pool.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from fedpub.data.synthetic import Communities, communities_graph  # noqa: E402
+from fedpub.data.synthetic import communities_graph  # noqa: E402
+from small import TINY  # noqa: E402
 
 BESIDE = Path(__file__).resolve().parents[2] / "shared" / "datasets"
 DATA = Path(os.environ.get("FEDPUB_DATA") or BESIDE)
@@ -57,21 +58,6 @@ def real_data(shared_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("FEDPUB_CACHE", str(shared_cache))
     monkeypatch.setenv("FEDPUB_DATA", str(DATA))
     return DATA
-
-
-TINY = Communities(
-    subgraphs=(3, 2),
-    nodes=20,
-    p_subgraph=0.25,
-    p_community=0.05,
-    p_between=0.01,
-    classes=3,
-    features=30,
-    purity=0.6,
-    words=5,
-    noise=0.3,
-    shift=0.5,
-)
 
 
 @pytest.fixture

@@ -5,13 +5,21 @@ Client 0 is the path 0 - 1 - 2, client 1 the star of 3 with 4, 5 and 6, client 2
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
 import torch
+from torch import Tensor
 
 from fedpub.algorithms import Context
+from fedpub.cli import main
 from fedpub.data.clients import Clients, stack
 from fedpub.data.graph import Graph
 from fedpub.data.split import Split
 from fedpub.data.subgraph import Propagation, Subgraph, subgraph_of
+from fedpub.data.synthetic import Communities
 from fedpub.models import GCN, Model
 from fedpub.tasks import NodeClassification
 from fedpub.tree import Tree
@@ -87,3 +95,45 @@ def assert_trees_equal(one: Tree, other: Tree, exact: bool = True) -> None:
     tolerance = {"rtol": 0, "atol": 0} if exact else {"rtol": 1e-10, "atol": 1e-12}
     for name in one:
         torch.testing.assert_close(one[name], other[name], **tolerance, msg=lambda text, name=name: f"{name}: {text}")
+
+
+# Five natural clients in two communities.
+TINY = Communities(
+    subgraphs=(3, 2),
+    nodes=20,
+    p_subgraph=0.25,
+    p_community=0.05,
+    p_between=0.01,
+    classes=3,
+    features=30,
+    purity=0.6,
+    words=5,
+    noise=0.3,
+    shift=0.5,
+)
+
+
+def client_by_hand(number: int, x: Any, edges: Any, nodes: Tensor, train: Tensor) -> Subgraph:
+    """A client with these features; who does not train is judged."""
+    return Subgraph(
+        id=number,
+        nodes=nodes,
+        x=sp.csr_matrix(np.asarray(x, dtype=np.float64)),
+        edges=torch.tensor(edges, dtype=torch.int64).reshape(-1, 2).T,
+        y=torch.arange(len(x)) % 3,
+        train=train,
+        val=~train,
+        test=~train,
+        propagation="symmetric",
+    )
+
+
+def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """What is said, when it is one sentence."""
+    capsys.readouterr()
+    assert main(words) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("fedpub: ")
+    assert said.err.count("\n") == 1
+    return said.err

@@ -854,3 +854,11 @@ def test_a_few_clients_at_a_time_give_the_same(monkeypatch: pytest.MonkeyPatch) 
     for one, other in ((apart, together), (up_apart, up)):
         for name, leaf in pack(one).items():
             torch.testing.assert_close(leaf, pack(other)[name], rtol=1e-12, atol=1e-15)
+
+
+def test_what_looks_at_values_is_not_steady() -> None:
+    """A GPU would fail to record it."""
+    assert all(method.steady for method in (FedAvg(), FedPub(), FedPub(measure="gradient"), FedPub(official=True)))
+    assert not any(
+        method.steady for method in (GCFL(), FedPub(measure="label"), FedPub(proxy="feature"), FedPub(neighbours=2))
+    )

@@ -196,3 +196,16 @@ def test_fed_pub_beats_fed_avg_on_cora(real_data):
     test = {method: run(replace(one, method=method)).summary["test"] for method in ("fedavg", "fedpub")}
     assert test["fedpub"] > test["fedavg"] + 0.01
     assert test["fedavg"] > 0.5
+
+
+def test_prepared_clients_see_all_that_their_own_nodes_have():
+    ready = prepare(Experiment(dataset="communities", method="fedpub").resolved())
+    (data,) = ready.federation.chunks(list(range(ready.federation.num_clients)))
+    assert bool((data.seen_propagated_KF | ~data.seen_x_KF).all())
+    assert not bool(data.seen_x_KF.all())
+
+
+def test_memory_is_planned_on_a_cpu_only(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with pytest.raises(FedpubError, match=r"--max-memory 4\.0 is for --device cpu, not cuda"):
+        run(Experiment(dataset="communities", device="cuda"), max_memory=4.0)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 import torch
 
 from fedpub.algorithms import FedGNN, fedgnn
@@ -18,7 +17,7 @@ from fedpub.engine.setup import set_up
 from fedpub.engine.simulate import Federation
 from fedpub.experiment import Experiment
 from fedpub.tree import Message, pack, state_map
-from small import context
+from small import client_by_hand, context
 
 SIMILAR = FedGNN(relation="similarity")
 NEIGHBOURS = FedGNN(relation="neighbourhood")
@@ -28,17 +27,8 @@ def client(number: int, x: Any, nodes: tuple[int, ...] = (), edges: tuple[tuple[
     """A client with these features; its nodes are nobody else's unless their numbers are given."""
     count = len(x)
     chosen = torch.arange(count) % 2 == 0
-    return Subgraph(
-        id=number,
-        nodes=torch.tensor(nodes or [100 * number + row for row in range(count)]),
-        x=sp.csr_matrix(np.asarray(x, dtype=np.float64)),
-        edges=torch.tensor(edges, dtype=torch.int64).reshape(-1, 2).T,
-        y=torch.arange(count) % 3,
-        train=chosen,
-        val=~chosen,
-        test=~chosen,
-        propagation="symmetric",
-    )
+    own = torch.tensor(nodes or [100 * number + row for row in range(count)])
+    return client_by_hand(number, x, edges, own, chosen)
 
 
 def added(method: FedGNN, clients: list[Subgraph], **changes: Any) -> list[Added]:

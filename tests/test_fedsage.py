@@ -24,7 +24,7 @@ from fedpub.data.hiding import SAMPLED, hidden_rows, lost_neighbours, sampled_ne
 from fedpub.data.links import LINK_RATIOS
 from fedpub.data.split import split
 from fedpub.data.subgraph import Added, Subgraph, subgraph_of
-from fedpub.data.synthetic import Communities, communities_graph
+from fedpub.data.synthetic import communities_graph
 from fedpub.engine.setup import SetUp, set_up
 from fedpub.engine.simulate import Federation, first_weights, simulate
 from fedpub.errors import FedpubError
@@ -33,23 +33,11 @@ from fedpub.models.generator import LATENT, greedy_loss
 from fedpub.optim import adam_step
 from fedpub.tasks import LinkPrediction
 from fedpub.tree import Message, State, Tree, pack, stacked, state_map, together, tree
-from small import assert_trees_equal, context, random_tree
+from small import TINY, assert_trees_equal, client_by_hand, context, random_tree
 
 CPU = torch.device("cpu")
 PLACE = Place(3, CPU, torch.float64)
-SPEC = Communities(
-    subgraphs=(2, 2),
-    nodes=18,
-    p_subgraph=0.25,
-    p_community=0.1,
-    p_between=0.05,
-    classes=3,
-    features=12,
-    purity=0.6,
-    words=5,
-    noise=0.3,
-    shift=0.5,
-)
+SPEC = replace(TINY, subgraphs=(2, 2), nodes=18, p_community=0.1, p_between=0.05, features=12)
 SIZES = (25, 10, 20, 17)
 METHOD = FedSage(generator_epochs=4, generator_rounds=4, generated=3)
 MODEL = pytest.mark.parametrize("model", MODELS)
@@ -79,17 +67,7 @@ def client(x: Any, edges: Any = (), train: Any = None, number: int = 0) -> Subgr
     count = len(x)
     chosen = torch.zeros(count, dtype=torch.bool)
     chosen[list(train or ())] = True
-    return Subgraph(
-        id=number,
-        nodes=torch.arange(count),
-        x=sp.csr_matrix(np.asarray(x, dtype=np.float64)),
-        edges=torch.tensor(edges, dtype=torch.int64).reshape(-1, 2).T,
-        y=torch.arange(count) % 3,
-        train=chosen,
-        val=~chosen,
-        test=~chosen,
-        propagation="symmetric",
-    )
+    return client_by_hand(number, x, edges, torch.arange(count), chosen)
 
 
 def dense(x: Any) -> np.ndarray:

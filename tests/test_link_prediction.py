@@ -34,6 +34,7 @@ from fedpub.models import GCN, MODELS, Dropout, GraphSAGE, Model
 from fedpub.tasks import LinkPrediction, Step
 from fedpub.tasks.link_prediction import Decoder, ranking
 from fedpub.tree import Tree, pack, tree
+from small import refused
 from test_results import kept, run_until
 from test_simulate import CLIENTS, SPEC, after_setup, assert_same, graph, method, nodes_of_clients, rounds_of
 from test_simulate import context as plain_context
@@ -784,17 +785,6 @@ def words(graph_file: str) -> list[str]:
     """The words of a run of a moment."""
     plain = ["run", "--quiet", "--task", "link-prediction", "--dataset", graph_file, "--scenario", "natural"]
     return [*plain, "--hidden", "8", "--rounds", "4", "--epochs", "2"]
-
-
-def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """What is said, when it is one sentence."""
-    capsys.readouterr()
-    assert main(words) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("fedpub: ")
-    assert said.err.count("\n") == 1
-    return said.err
 
 
 def test_a_run_on_the_built_in_graph_prints_both_metrics(capsys):

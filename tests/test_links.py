@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from itertools import combinations
 
@@ -33,26 +34,15 @@ from fedpub.data.links import (
 from fedpub.data.partition import partition
 from fedpub.data.split import Ratios
 from fedpub.data.subgraph import Added, Subgraph
-from fedpub.data.synthetic import Communities, communities_graph
+from fedpub.data.synthetic import communities_graph
 from fedpub.errors import FedpubError
 from fedpub.tasks import LinkPrediction
+from small import TINY
 
 Pairs = set[tuple[int, int]]
 Nodes = tuple[Tensor, ...]
 
-SPEC = Communities(
-    subgraphs=(3, 2, 2),
-    nodes=20,
-    p_subgraph=0.25,
-    p_community=0.05,
-    p_between=0.01,
-    classes=3,
-    features=30,
-    purity=0.6,
-    words=5,
-    noise=0.3,
-    shift=0.5,
-)
+SPEC = replace(TINY, subgraphs=(3, 2, 2))
 HALVES: Ratios = (0.5, 0.25, 0.25)  # so that tiny clients are judged, too
 
 

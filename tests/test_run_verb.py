@@ -25,6 +25,7 @@ from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment, run
 from fedpub.files import read_tensors
 from fedpub.results import read_rows
+from small import refused
 
 CLIENTS = 5  # of the graph file
 ROUNDS = 6
@@ -226,17 +227,6 @@ def test_what_a_killed_write_left_behind_goes_away(unfinished):
 
 
 # Bad input: one sentence, exit status 2, nothing half-written or lost.
-
-
-def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """What is said, when it is one sentence."""
-    capsys.readouterr()
-    assert main(words) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("fedpub: ")
-    assert said.err.count("\n") == 1
-    return said.err
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from fedpub.data.clients import Report, stack
 from fedpub.data.graph import Graph
 from fedpub.data.split import Split, split
 from fedpub.data.subgraph import Subgraph, subgraph_of
-from fedpub.data.synthetic import Communities, communities_graph
+from fedpub.data.synthetic import communities_graph
 from fedpub.engine.setup import set_up
 from fedpub.engine.simulate import Federation, Round, Snapshot, first_weights, participants, simulate
 from fedpub.errors import FedpubError
@@ -26,20 +26,10 @@ from fedpub.models import MODELS
 from fedpub.results import Record, Row
 from fedpub.tasks import NodeClassification
 from fedpub.tree import State, pack, select, state_map
+from small import TINY
 
-SPEC = Communities(
-    subgraphs=(3, 2, 2),
-    nodes=20,
-    p_subgraph=0.25,
-    p_community=0.05,
-    p_between=0.01,
-    classes=3,
-    features=60,
-    purity=0.6,
-    words=3,  # few: some clients' features are stacked sparse, others dense
-    noise=0.3,
-    shift=0.5,
-)
+# Few words: some clients' features are stacked sparse, others dense.
+SPEC = replace(TINY, subgraphs=(3, 2, 2), features=60, words=3)
 SIZES = (31, 8, 22, 14, 27, 18, 5, 15)
 CLIENTS = len(SIZES)
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal
 
 import torch
 
 from fedpub.algorithms import METHODS, Algorithm, Context, FedGNN, FedPub, Oracle
+from fedpub.checks import check_types
 from fedpub.data import datasets
 from fedpub.data.graph import Graph
 from fedpub.data.links import LINK_RATIOS
@@ -97,7 +97,7 @@ class Experiment:
 
     def resolved(self) -> Experiment:
         """Checked, with nothing left open."""
-        _check_types(self, "")
+        check_types(self, "")
         if self.method not in METHODS:
             raise unknown("method", self.method, METHODS)
         for name, known in (("task", TASKS), ("model", MODELS)):
@@ -160,7 +160,7 @@ class Experiment:
             if name not in known:
                 raise unknown(f"option of {self.method}", name, sorted(known) or ["(it has none)"])
         algorithm: Algorithm = kind(**self.options)
-        _check_types(algorithm, f"{self.method}.")
+        check_types(algorithm, f"{self.method}.")
         if isinstance(algorithm, FedPub) and algorithm.tau is None:
             tau = TAU_OVERLAPPING if self.scenario == "overlapping" else TAU
             return replace(algorithm, tau=TAU_SYNTHETIC if self.dataset in SYNTHETIC else tau)
@@ -207,25 +207,6 @@ class Experiment:
         if isinstance(content.get("ratios"), list):
             content["ratios"] = tuple(content["ratios"])
         return Experiment(**content)
-
-
-def _check_types(settings: Any, prefix: str) -> None:
-    """That every field of a dataclass has a value of its type, wherever the value came from."""
-    from typeguard import TypeCheckError, check_type
-
-    hints = get_type_hints(type(settings))
-    for one in fields(settings):
-        value = getattr(settings, one.name)
-        try:
-            check_type(value, hints[one.name])
-        except TypeCheckError:
-            kind = str(one.type).removeprefix("typing.")
-            raise FedpubError(f"{prefix}{one.name} cannot be {value!r}: it is of the type {kind}") from None
-        if isinstance(value, float) and not math.isfinite(value):
-            name = f"{prefix}{one.name}" if prefix else f"--{one.name.replace('_', '-')}"
-            raise FedpubError(f"{name} {value} is not possible; give a finite number")
-        if prefix and isinstance(value, int | float) and value < 0:  # no method has a use for negative numbers
-            raise FedpubError(f"{prefix}{one.name} cannot be {value}: give 0 or more")
 
 
 @dataclass(frozen=True, eq=False)
@@ -301,6 +282,8 @@ def run(
         raise FedpubError(f"--chunk {chunk} is not possible; give 1 or more")
     if max_memory is not None and not max_memory > 0:
         raise FedpubError(f"--max-memory {max_memory} is not possible; give the GiB that the run may take, such as 4")
+    if max_memory is not None and experiment.device != "cpu":
+        raise FedpubError(f"--max-memory {max_memory} is for --device cpu, not {experiment.device}; give --chunk there")
     store = None
     if out is not None and resume:
         store = _reopen(experiment, out)

@@ -89,17 +89,6 @@ def update(state: State, index: Tensor, part: State) -> State:
     return changed
 
 
-def concatenate(parts: list[State]) -> State:
-    """States of different clients, one after the other."""
-    joined: State = {}
-    for name, first in parts[0].items():
-        if isinstance(first, dict):
-            joined[name] = {leaf: torch.cat([tree(part[name])[leaf] for part in parts]) for leaf in first}
-        else:
-            joined[name] = torch.cat([tensor(part[name]) for part in parts])
-    return joined
-
-
 def apart(state: State, clients: int) -> list[State]:
     """The state of every client for itself, leaves [1, ...]: views of the whole."""
     return [state_map(lambda leaf, at=at: leaf[at : at + 1], state) for at in range(clients)]  # type: ignore[misc]

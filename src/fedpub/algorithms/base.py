@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -44,12 +44,13 @@ class Algorithm(Protocol):
     `client` may write into the state it is given: the engine gives it away and goes on with the returned one.
     """
 
-    # Whether every round does the same and looks at no tensor's values, so that a GPU may record one and replay it.
-    steady: ClassVar[bool]
-
     @property
     def notes(self) -> Mapping[str, int]:
         """What its server step tells, with the number of client axes of each."""
+
+    @property
+    def steady(self) -> bool:
+        """Whether every round does the same and looks at no tensor's values: a GPU then records one and replays it."""
 
     @property
     def uploads(self) -> frozenset[str]:

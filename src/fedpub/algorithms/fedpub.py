@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -101,7 +101,10 @@ class FedPub:
         # With neighbours no K by K matrix is made: what share of its attention each client leaves out is told instead.
         return {"left_out": 1} if self.neighbours else {"similarity": 2}
 
-    steady: ClassVar[bool] = True
+    @property
+    def steady(self) -> bool:
+        # Label counts, features drawn from a client's own nodes and neighbours are found by looking at values.
+        return not (self.measure == "label" or self.proxy == "feature" or self.neighbours)
 
     @property
     def uploads(self) -> frozenset[str]:

@@ -1,0 +1,28 @@
+"""Settings that came from anywhere: a flag, a file, a program."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from typing import Any, get_type_hints
+
+from fedpub.errors import FedpubError
+
+
+def check_types(settings: Any, prefix: str) -> None:
+    """That every field of a dataclass has a value of its type, wherever the value came from."""
+    from typeguard import TypeCheckError, check_type
+
+    hints = get_type_hints(type(settings))
+    for one in fields(settings):
+        value = getattr(settings, one.name)
+        try:
+            check_type(value, hints[one.name])
+        except TypeCheckError:
+            kind = str(one.type).removeprefix("typing.")
+            raise FedpubError(f"{prefix}{one.name} cannot be {value!r}: it is of the type {kind}") from None
+        if isinstance(value, float) and not math.isfinite(value):
+            name = f"{prefix}{one.name}" if prefix else f"--{one.name.replace('_', '-')}"
+            raise FedpubError(f"{name} {value} is not possible; give a finite number")
+        if prefix and isinstance(value, int | float) and value < 0:  # no method has a use for negative numbers
+            raise FedpubError(f"{prefix}{one.name} cannot be {value}: give 0 or more")
