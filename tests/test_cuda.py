@@ -42,3 +42,15 @@ def test_every_method_predicts_the_same_links_on_both(method, decoder, tmp_path)
     communities_graph("tiny", spec).save(tmp_path / "tiny.graph")
     settings = {"scenario": "random", "clients": 4, "method": method, "task": "link-prediction", "decoder": decoder}
     assert_alike(str(tmp_path / "tiny.graph"), fraction=0.5, **settings)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"measure": "label"}, {"measure": "gradient"}, {"proxy": "feature"}, {"neighbours": 2}, {"official": True}],
+    ids=str,
+)
+def test_every_variant_of_fed_pub_gives_the_same_on_both(options, tmp_path):
+    """Those that look at values are computed round by round, the others are recorded."""
+    spec = Communities((3, 2), 21, 0.25, 0.05, 0.01, 3, 30, 0.6, 5, 0.3, 0.5)
+    communities_graph("tiny", spec).save(tmp_path / "tiny.graph")
+    assert_alike(str(tmp_path / "tiny.graph"), scenario="natural", method="fedpub", options=options)
