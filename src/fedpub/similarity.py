@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpub.blocks import SparseRows
+from fedpub.blocks import PaddedRows, SparseRows
 from fedpub.data.clients import Clients
 from fedpub.data.graph import csr, undirected
 from fedpub.data.subgraph import Propagation, normalised_adjacency
@@ -43,7 +43,7 @@ class Proxy:
         if self.columns_KM is None:
             return w_KFH
         k, m = self.columns_KM.shape
-        place = (torch.arange(k).unsqueeze(1) * w_KFH.shape[1] + self.columns_KM).flatten()
+        place = (torch.arange(k, device=w_KFH.device).unsqueeze(1) * w_KFH.shape[1] + self.columns_KM).flatten()
         return w_KFH.flatten(0, 1).index_select(0, place).view(k, m, -1)
 
 
@@ -119,6 +119,8 @@ def _narrow(proxy: Proxy, seen_KF: Tensor) -> Proxy:
 def _client_rows(data: Clients, position: int) -> Tensor:
     """The features of one client, dense."""
     start, end = data.segments.spans[position]
+    if isinstance(data.x, PaddedRows):
+        return data.x.x_KMF[position, : end - start]
     if not isinstance(data.x, SparseRows):
         return data.x[start:end]
     pointer, f = data.x.forward.crow_indices(), data.num_features

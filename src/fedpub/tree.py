@@ -126,7 +126,8 @@ def not_zero(leaf: Tensor) -> Tensor:
     stay in its cache.
     """
     if leaf.device.type != "cpu":
-        return torch.count_nonzero(leaf, dim=-1).double()
+        counted: Tensor = torch.linalg.vector_norm(leaf, 0, dim=-1)  # in one kernel
+        return counted.double()
     rows = leaf.reshape(-1, leaf.shape[-1])
     count, step = rows.new_empty(len(rows)), max(1, CACHED // max(1, rows.shape[1]))
     piece = rows.new_empty(step, rows.shape[1])

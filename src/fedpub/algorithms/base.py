@@ -34,7 +34,7 @@ class Context:
     weight_decay: float
     dropout: float
     # For a round that is recorded once and replayed with other numbers, where nobody may look at a tensor's values:
-    together: bool = False  # the clients here are known to have taken equally many steps
+    together: bool = False  # the clients here are known to have taken equally many steps, and at least one
     dropout_seeds: Tensor | None = None  # of the round's epochs and layers, instead of the round's number
 
 
@@ -196,9 +196,12 @@ def _cut(leaves: Tree, part: slice) -> Tree:
     return {name: leaf[part] for name, leaf in leaves.items()}
 
 
-def own_copy(part: Tree | Tensor) -> Tree:
-    """Received weights as a tree that may be written to."""
-    return tree_map(lambda leaf: leaf.clone(memory_format=torch.contiguous_format), tree(part))
+def adopt(own: State, received: Tree | Tensor) -> Tree:
+    """A client's weights with those that it received written over its last ones."""
+    weights = tree(own["weights"])
+    for name, leaf in tree(received).items():
+        weights[name].copy_(leaf)
+    return weights
 
 
 def start(w0: Tree, num_clients: int) -> State:

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from fedpub.algorithms.base import Context, Notes, optimiser_of, own_copy, start, train, weighted_mean
+from fedpub.algorithms.base import Context, Notes, adopt, optimiser_of, start, train, weighted_mean
 from fedpub.data.clients import Clients
 from fedpub.errors import FedpubError
 from fedpub.tree import Message, State, Tree, broadcast, stacked, tree
@@ -43,7 +43,7 @@ class FedPer:
         return {"base": broadcast(tree(server["base"]), len(ids))}
 
     def client(self, ctx: Context, own: State, msg: Message, data: Clients) -> tuple[State, Message, Tensor]:
-        weights = own_copy(tree(own["weights"]) | tree(msg["base"]))
+        weights = adopt(own, msg["base"])
         optimiser, loss_K = train(ctx, data, weights, optimiser_of(own))
         return {"weights": weights, **optimiser}, {"base": self.base(weights), "size": data.num_train_K}, loss_K
 

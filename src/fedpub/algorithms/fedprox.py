@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedpub.algorithms.base import Context, optimiser_of, own_copy, train
+from fedpub.algorithms.base import Context, adopt, optimiser_of, train
 from fedpub.algorithms.fedavg import FedAvg
 from fedpub.data.clients import Clients
 from fedpub.tree import Message, State, tree
@@ -21,7 +21,7 @@ class FedProx(FedAvg):
     """Strength of the proximal term; without effect with a single local epoch, which starts where the term is zero."""
 
     def client(self, ctx: Context, own: State, msg: Message, data: Clients) -> tuple[State, Message, Tensor]:
-        weights = own_copy(msg["weights"])
+        weights = adopt(own, msg["weights"])
         proximal = (self.mu / 2, tree(msg["weights"]))
         optimiser, loss_K = train(ctx, data, weights, optimiser_of(own), proximal=proximal)
         return {"weights": weights, **optimiser}, {"weights": weights, "size": data.num_train_K}, loss_K

@@ -28,7 +28,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedpub.algorithms.base import MASK, Context, Notes, masked, optimiser_of, own_copy, train
+from fedpub.algorithms.base import MASK, Context, Notes, adopt, masked, optimiser_of, train
 from fedpub.data.clients import Clients
 from fedpub.errors import FedpubError
 from fedpub.optim import adam_init, soft_threshold
@@ -126,8 +126,8 @@ class FedPub:
 
     def client(self, ctx: Context, own: State, msg: Message, data: Clients) -> tuple[State, Message, Tensor]:
         received, masks = tree(msg["weights"]), tree(own["masks"])
-        weights = own_copy(received)
-        if self._prunes_unseen and (ctx.together or bool((tensor(own["step"]) == 0).any())):
+        weights = adopt(own, received)
+        if self._prunes_unseen and not ctx.together and bool((tensor(own["step"]) == 0).any()):
             for name, seen_KF in ctx.model.seen(data).items():
                 masks[name].mul_(seen_KF.unsqueeze(2))
 
@@ -171,7 +171,7 @@ class FedPub:
         proxy = random_proxy(
             self.proxy, ctx.seed, data.num_features, ctx.model.propagation, p_out, data.device, data.dtype
         )
-        if not self._prunes_unseen or data.device.type != "cpu":
+        if not self._prunes_unseen:
             return proxy
         seen_KF = torch.stack(list(ctx.model.seen(data).values())).any(0)
         return narrowed(proxy, seen_KF, data)

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpub.algorithms.base import Context, Notes, optimiser_of, own_copy, start, train, weighted_mean
+from fedpub.algorithms.base import Context, Notes, adopt, optimiser_of, start, train, weighted_mean
 from fedpub.data.clients import Clients
 from fedpub.similarity import cosine
 from fedpub.tree import Message, State, Tree, broadcast, flatten, select, stacked, tensor, tree, update
@@ -53,7 +53,7 @@ class GCFL:
         return select({"weights": server["weights"]}, ids)
 
     def client(self, ctx: Context, own: State, msg: Message, data: Clients) -> tuple[State, Message, Tensor]:
-        weights = own_copy(msg["weights"])
+        weights = adopt(own, msg["weights"])
         optimiser, loss_K = train(ctx, data, weights, optimiser_of(own))
         return {"weights": weights, **optimiser}, {"weights": weights, "size": data.num_train_K}, loss_K
 

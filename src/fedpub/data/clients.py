@@ -13,7 +13,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from fedpub.blocks import Rows, Segments, SparseRows
+from fedpub.blocks import PaddedRows, Rows, Segments, SparseRows
 from fedpub.data.graph import from_scipy
 from fedpub.data.links import StackedLinks, stack_links
 from fedpub.data.subgraph import Subgraph
@@ -109,8 +109,8 @@ def stack(
     return Clients(
         ids_K=torch.tensor([own.id for own in subgraphs], device=device),
         segments=segments,
-        x=_rows([own.x for own in subgraphs], device, dtype),
-        propagated=None if step_is_cheaper(subgraphs, device, dtype) else _rows(further, device, dtype),
+        x=_rows([own.x for own in subgraphs], segments, device, dtype),
+        propagated=None if step_is_cheaper(subgraphs, device, dtype) else _rows(further, segments, device, dtype),
         adjacency=_sparse(adjacency, device, dtype),
         y_N=torch.cat([own.y for own in subgraphs]).to(device),
         train_N=train_N.to(device),
@@ -140,16 +140,18 @@ def step_is_cheaper(subgraphs: list[Subgraph], device: torch.device, dtype: torc
     return bool(before < min(after, SPARSE_BELOW[dtype] * entries))
 
 
-def _rows(parts: list[Any], device: torch.device, dtype: torch.dtype) -> Rows:
-    """Sparse where the device gains from it."""
-    if not all(sp.issparse(part) for part in parts):
-        dense = [part.toarray() if sp.issparse(part) else part for part in parts]
-        return torch.from_numpy(np.concatenate(dense)).to(device, dtype)
-    density = sum(part.nnz for part in parts) / max(1, sum(part.shape[0] * part.shape[1] for part in parts))
+def _rows(parts: list[Any], segments: Segments, device: torch.device, dtype: torch.dtype) -> Rows:
+    """Sparse or padded where the device gains from it."""
     columns = parts[0].shape[1]  # some versions of torch refuse a sparse matrix without any
-    if device.type == "cpu" and columns and density < SPARSE_BELOW[dtype]:
-        return _sparse(sp.block_diag(parts, format="csr"), device, dtype)
-    return torch.from_numpy(sp.vstack(parts).toarray()).to(device, dtype)
+    if device.type == "cpu" and columns and all(sp.issparse(part) for part in parts):
+        entries = sum(part.shape[0] * columns for part in parts)
+        if sum(part.nnz for part in parts) < SPARSE_BELOW[dtype] * entries:
+            return _sparse(sp.block_diag(parts, format="csr"), device, dtype)
+    dense = np.concatenate([part.toarray() if sp.issparse(part) else part for part in parts])
+    x_NF = torch.from_numpy(dense).to(device, dtype)
+    if device.type == "cpu" or segments.slot_N is None or segments.uniform:
+        return x_NF
+    return PaddedRows(segments.pad(x_NF))
 
 
 def _seen(parts: list[Any]) -> Tensor:

@@ -5,24 +5,24 @@ A round of a small federation is hundreds of short kernels; starting each from P
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-WARM_UP = 2  # runs before the recording, in which libraries set themselves up
+WARM_UP = 1  # runs before the recording, in which libraries set themselves up
 
 
 class Recorded:
     """A function of tensors in nested dicts and tuples, which may write into them; it must not look at their values.
 
-    What a call returns is good until the next one. Tensors that a call returns may be given to the next, which then
-    has nothing to copy.
+    Its first `carried` results are its first arguments of the next call: they are written over those as part of the
+    recording, and given back to it cost nothing. What a call returns is good until the next one.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
+    def __init__(self, function: Callable[..., Any], carried: int) -> None:
+        self._function, self._carried = function, carried
         self._graph: torch.cuda.CUDAGraph | None = None
         self._inputs: tuple[Any, ...] = ()
         self._outputs: Any = None
@@ -31,9 +31,9 @@ class Recorded:
         if self._graph is None:
             self._record(inputs)
         assert self._graph is not None
-        for mine, given in zip(_leaves(self._inputs), _leaves(inputs), strict=True):
-            if mine.data_ptr() != given.data_ptr():
-                mine.copy_(given, non_blocking=True)
+        for mine, given in zip(self._inputs, inputs, strict=True):
+            if mine is not given:
+                _write(mine, given)
         self._graph.replay()
         return self._outputs
 
@@ -47,15 +47,20 @@ class Recorded:
         self._inputs = _copied(inputs)
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
-            self._outputs = self._function(*self._inputs)
+            outputs = self._function(*self._inputs)
+            kept = self._inputs[: self._carried]
+            for mine, new in zip(kept, outputs, strict=False):
+                _write(mine, new)
+            self._outputs = (*kept, *outputs[self._carried :])
 
 
-def _leaves(part: Any) -> Iterator[Tensor]:
-    if isinstance(part, Tensor):
-        yield part
-    else:
-        for inner in part.values() if isinstance(part, dict) else part:
-            yield from _leaves(inner)
+def _write(target: Any, source: Any) -> None:
+    if isinstance(target, Tensor):
+        if target.data_ptr() != source.data_ptr():
+            target.copy_(source, non_blocking=True)
+        return
+    for key in target if isinstance(target, dict) else range(len(target)):
+        _write(target[key], source[key])
 
 
 def _copied(part: Any) -> Any:

@@ -130,16 +130,17 @@ def simulate(
         recorded = Recorded(
             lambda server, clients, seeds: _play(
                 algorithm, replace(steady, dropout_seeds=seeds), server, clients, torch.tensor(everyone), all_chunks
-            )
+            ),
+            carried=2,
         )
+        seeds = _round_seeds(ctx, start.round + 2, federation.device)
     for number in range(start.round + 1, rounds + 1):
         ctx = replace(ctx, round=number)
         chosen = participants(ctx.seed, number, len(everyone), fraction, failures)
         ids = torch.tensor(chosen, dtype=torch.int64)
-        if recorded:
-            seeds = [dropout_seeds(ctx.seed, number, epoch) for epoch in range(ctx.epochs)]
-            derived = torch.tensor(seeds).pin_memory().to(federation.device, non_blocking=True)
-            played = recorded(server, clients, derived)
+        if recorded and number > start.round + 1:  # the first is played: some things happen only once
+            played = recorded(server, clients, seeds)
+            seeds = _round_seeds(ctx, number + 1, federation.device)  # made ready while the GPU computes
         else:
             some = federation.chunks(chosen) if 0 < len(chosen) < len(everyone) else None
             played = _play(algorithm, ctx, server, clients, ids, all_chunks, some, shelf)
@@ -159,6 +160,12 @@ def simulate(
             ids=ids,
             notes={name: note.cpu() for name, note in notes.items()},
         )
+
+
+def _round_seeds(ctx: Context, number: int, device: torch.device) -> Tensor:
+    """The seeds of a round's dropout where the device finds them without waiting for it, [epochs, layers]."""
+    seeds = [dropout_seeds(ctx.seed, number, epoch) for epoch in range(ctx.epochs)]
+    return torch.tensor(seeds).pin_memory().to(device, non_blocking=True)
 
 
 def check_numbers(federation: Federation) -> None:
@@ -279,8 +286,9 @@ def check_declared(algorithm: Algorithm, up: Message) -> None:
 
 
 def _check_finite(what: str, value_K: Tensor, ids: Tensor, number: int) -> None:
-    wrong = torch.nonzero(~torch.isfinite(value_K)).flatten()
-    if len(wrong):
+    finite_K = torch.isfinite(value_K)
+    if not finite_K.all():
+        wrong = torch.nonzero(~finite_K).flatten()
         client, value = int(ids[wrong[0]]), float(value_K[wrong[0]])
         raise FedpubError(
             f"the {what} of client {client} is {value} in round {number}: training diverged; lower --lr, or look at "

@@ -17,19 +17,20 @@ ACTIVE = "active"
 def message_bytes(message: Message, num_clients: int, device: torch.device) -> Tensor:
     """Bytes for every client of a message, [K]."""
     active = tree(message.get(ACTIVE, {}))
-    total_K = torch.zeros(num_clients, dtype=torch.int64, device=device)
+    fixed, pruned = 0, []
     for part, content in message.items():
         if part == ACTIVE:
             continue
         for name, leaf in (content if isinstance(content, dict) else {"": content}).items():
-            total_K += _leaf_bytes(leaf, active.get(name) if isinstance(content, dict) else None)
-    return total_K
+            if isinstance(content, dict) and name in active:
+                pruned.append(_pruned_bytes(leaf, active[name]))
+            else:
+                fixed += leaf[0].numel() * leaf.element_size()
+    return sum(pruned, torch.full((num_clients,), fixed, dtype=torch.int64, device=device))
 
 
-def _leaf_bytes(leaf: Tensor, active: Tensor | None) -> Tensor | int:
+def _pruned_bytes(leaf: Tensor, active: Tensor) -> Tensor:
     entries = leaf[0].numel()
-    if active is None:
-        return entries * leaf.element_size()
     repeat = active.shape[-1] if active.stride(-1) == 0 else 1  # one column, seen as all of them
     kept_K = repeat * active[..., ::repeat].flatten(1).sum(1, dtype=torch.int64)
     where_K = torch.clamp(4 * kept_K, max=-(-entries // 8))
