@@ -44,7 +44,7 @@ def example_of(verb: str) -> list[str]:
 def test_every_example_works(verb, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make_tables(tmp_path)
-    if verb == "report":
+    if verb in ("predict", "report"):
         assert main(["run", "--quiet", "--method", "fedavg", "--rounds", "2", "--out", "runs/first"]) == 0
     assert main(example_of(verb)) == 0
 

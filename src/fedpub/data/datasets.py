@@ -48,11 +48,12 @@ def about(name: str) -> str:
     return f"made from a seed: communities of {sizes} subgraphs, {spec.nodes} nodes each"
 
 
-def load(name: str, root: Path | None = None, features: bool = True) -> Graph:
+def load(name: str, root: Path | None = None, features: bool = True, labelled: bool = True) -> Graph:
     """A graph by its name, or from a file that `fedpub data import` wrote.
 
     Named graphs are reduced to the largest component and their features normalised per row, as in the paper.
-    Without `features`, what needs only structure and labels works although a feature file is missing.
+    Without `features`, what needs only structure and labels works although a feature file is missing. A graph file
+    that is not to be learnt from need not be `labelled`.
     """
     if name in SYNTHETIC:
         return communities_graph(name, SYNTHETIC[name])
@@ -62,7 +63,7 @@ def load(name: str, root: Path | None = None, features: bool = True) -> Graph:
     if path.suffix.lower() in (".csv", ".parquet"):
         raise FedpubError(f"{name} is a table, not a graph; make one of it with fedpub data import --help")
     if path.is_file():
-        return Graph.load(path)
+        return Graph.load(path, labelled)
     if path.suffix or len(path.parts) > 1:
         raise FedpubError(f"there is no graph file {name}; make one with fedpub data import, or name one of {names()}")
     raise unknown("dataset", name, names())

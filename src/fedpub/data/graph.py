@@ -58,8 +58,11 @@ class Graph:
             f"features={self.num_features:,} {kind}, classes={self.num_classes})"
         )
 
-    def validate(self) -> Graph:
-        """The graph itself; a FedpubError names the first thing that is wrong and where."""
+    def validate(self, labelled: bool = True) -> Graph:
+        """The graph itself; a FedpubError names the first thing that is wrong and where.
+
+        A graph that is only to be predicted on need not be `labelled`.
+        """
         n, name = self.num_nodes, self.name
         if n == 0:
             raise FedpubError(f"graph {name!r} has no nodes; a graph needs at least one")
@@ -71,7 +74,7 @@ class Graph:
         if not bool(torch.isfinite(values).all()):
             at = _first_non_finite(self.x)
             raise FedpubError(f"graph {name!r}: feature {at[1]} of node {at[0]} is not finite; fill or drop it")
-        if self.num_classes < 2:
+        if labelled and self.num_classes < 2:
             raise FedpubError(
                 f"graph {name!r} has {self.num_classes} class; classification needs at least two different labels"
             )
@@ -81,7 +84,7 @@ class Graph:
             raise FedpubError(
                 f"graph {name!r}: label {int(self.y[node])} of node {node} is outside 0..{self.num_classes - 1}"
             )
-        if not bool((self.y >= 0).any()):
+        if labelled and not bool((self.y >= 0).any()):
             raise FedpubError(f"graph {name!r} has no labelled node; give at least one node a label")
         self._validate_edges()
         if self.node_ids and len(self.node_ids) != n:
@@ -160,7 +163,7 @@ class Graph:
         write_tensors(path, tensors, header)
 
     @staticmethod
-    def load(path: Path) -> Graph:
+    def load(path: Path, labelled: bool = True) -> Graph:
         tensors, header = read_tensors(path)
         if header.get("format") != FORMAT:
             raise FedpubError(f"{path} is not a graph of fedpub; make one with: fedpub data import --help")
@@ -183,7 +186,7 @@ class Graph:
             client_names=tuple(json.loads(header["client_names"])),
             node_ids=tuple(ids),
             meta=json.loads(header["meta"]),
-        ).validate()
+        ).validate(labelled)
 
 
 def adjacency_of(edges: Tensor, num_nodes: int) -> Any:

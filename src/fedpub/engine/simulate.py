@@ -219,7 +219,7 @@ def _play(
         down_K[data.ids_K] = message_bytes(message, data.num_clients, device)
         uploads = _joined(uploads, up, place, len(ids))
         if whole:  # measured now, while the state is at hand
-            measured.append(_measure(algorithm, ctx, own, data))
+            measured.append(measure(algorithm, ctx, own, data))
         if len(chunk) == count:
             clients = own
         else:
@@ -230,7 +230,7 @@ def _play(
         server, notes = algorithm.server(ctx, server, ids, uploads)
     if not whole:
         for place, data in _placed(everyone):
-            measured.append(_measure(algorithm, ctx, select(clients, numbers[place]), data))
+            measured.append(measure(algorithm, ctx, select(clients, numbers[place]), data))
     names = (*ctx.task.metrics, "sparsity")
     of_clients = [loss_K, up_K, down_K, torch.cat([total_K for _, total_K in measured])]
     of_reported = [torch.cat([metrics[name] for metrics, _ in measured]) for name in names]
@@ -297,7 +297,7 @@ def _check_finite(what: str, value_K: Tensor, ids: Tensor, number: int) -> None:
 
 
 @torch.no_grad()
-def _measure(algorithm: Algorithm, ctx: Context, own: State, data: Clients) -> tuple[dict[str, Tensor], Tensor]:
+def measure(algorithm: Algorithm, ctx: Context, own: State, data: Clients) -> tuple[dict[str, Tensor], Tensor]:
     """The task's metrics and the sparsity of every reported client, and the sum of every client's weights."""
     weights = algorithm.personal(own)
     total_K = torch.stack([leaf.flatten(1).sum(1) for leaf in weights.values()]).sum(0)

@@ -1,0 +1,285 @@
+"""The verbs of a federation's coordinator, and of a federation on one machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from fedpub.algorithms import METHODS
+from fedpub.cli.run import OneRun, named_method
+from fedpub.cli.show import progress, show_result
+from fedpub.engine.federate import Terms
+from fedpub.errors import FedpubError
+from fedpub.experiment import Experiment, Result
+from fedpub.results import Record, RunDirectory, read_rows
+
+flat: Any = tyro.conf.OmitArgPrefixes
+
+
+@dataclass(frozen=True)
+class Plan(OneRun):
+    """What the sites run. What is None follows the paper."""
+
+    dataset: tyro.conf.Suppress[str] = "sites"
+    scenario: tyro.conf.Suppress[str | None] = "natural"
+    clients: tyro.conf.Suppress[int | None] = None
+    failures: tyro.conf.Suppress[float] = 0.0
+    alpha: tyro.conf.Suppress[float] = 0.5
+    device: tyro.conf.Suppress[str] = "cpu"
+    options: tyro.conf.Suppress[Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Local(OneRun):
+    """What the sites run. What is None follows the paper."""
+
+    clients: tyro.conf.Suppress[int | None] = None
+    failures: tyro.conf.Suppress[float] = 0.0
+    device: tyro.conf.Suppress[str] = "cpu"
+    options: tyro.conf.Suppress[Mapping[str, Any]] = field(default_factory=dict)
+
+
+def init_verb(arguments: list[str]) -> Callable[..., None]:
+    """The verb for the method that the arguments name: its hyper-parameters are flags."""
+    chosen = named_method(arguments)
+    kind: Any = METHODS[chosen]
+
+    def init(  # type: ignore[no-untyped-def]
+        experiment=Plan(method=chosen),  # noqa: B008
+        method=kind(),  # noqa: B008
+        terms=Terms(),  # noqa: B008
+        folder=Path("coordinator"),
+        host=("localhost",),
+        bind="0.0.0.0",
+        port=9443,
+        days=397,
+    ) -> None:
+        """Make a coordinator's folder: an authority, a certificate, an empty admission list, and what is to be run.
+
+        Give ca.pem of the folder to every site; admit each site by the .pub file that it made.
+
+        Example: fedpub coordinator init --folder coordinator --host fl.example.org --method fedpub --rounds 50
+
+        Args:
+            folder: Where; it must not exist yet.
+            host: Names or addresses under which sites reach this machine; the certificate is made for them.
+            bind: The address to listen on.
+            port: The port that sites connect to.
+            days: How long the certificate is valid.
+        """
+        from fedpub.engine.flower.folder import CoordinatorConfig, CoordinatorFolder
+        from fedpub.engine.flower.keys import make_authority, make_certificate
+        from fedpub.engine.flower.processes import require_flower
+        from fedpub.files import write_text
+
+        require_flower()
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise FedpubError(f"{folder} is there already; choose another --folder, or remove it")
+        terms.check()
+        wanted = replace(Experiment(**vars(experiment)), method=chosen, options=asdict(method))
+        config = CoordinatorConfig.new(bind, port, wanted, terms)
+        make_authority(folder)
+        make_certificate(folder, list(host), days)
+        config.save(folder)
+        write_text(CoordinatorFolder(folder).admitted, "# one site a line: its name and its public key\n")
+        print(f"{folder} is ready: sites need {folder / 'ca.pem'} and the address {host[0]}:{port}")
+        print(f"then: fedpub coordinator admit --folder {folder} SITE.pub; fedpub coordinator start --folder {folder}")
+
+    init.__annotations__ = {
+        "experiment": Annotated[Plan, flat],
+        "method": Annotated[kind, flat],
+        "terms": Annotated[Terms, flat],
+        "folder": Path,
+        "host": tuple[str, ...],
+        "bind": str,
+        "port": int,
+        "days": int,
+        "return": None,
+    }
+    return init
+
+
+def admit(
+    keys: tyro.conf.Positional[tuple[Path, ...]], /, folder: Path = Path("coordinator"), id: str | None = None
+) -> None:
+    """Admit sites by their public keys; those who are not on the list get nothing.
+
+    Example: fedpub coordinator admit hospital-a.pub --folder coordinator
+
+    Args:
+        keys: The .pub files that `fedpub site init` made.
+        folder: The coordinator's folder.
+        id: The site's name, where it is not the one in the file.
+    """
+    from fedpub.engine.flower.folder import CoordinatorConfig, CoordinatorFolder
+    from fedpub.engine.flower.keys import admit as admitted
+    from fedpub.engine.flower.keys import fingerprint
+
+    CoordinatorConfig.load(folder)
+    if not keys:
+        raise FedpubError("name the .pub file of a site to admit")
+    if id and len(keys) > 1:
+        raise FedpubError(f"--id {id} is one name for {len(keys)} keys; admit them one by one")
+    for path in keys:
+        try:
+            line = path.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise FedpubError(f"cannot read {path} ({error}); give the .pub file of a site") from error
+        words = line.split()
+        name = id or (words[2] if len(words) > 2 else path.stem)
+        admitted(CoordinatorFolder(folder).admitted, name, line)
+        print(f"{name} is admitted, {fingerprint(line)}")
+
+
+def start(folder: Path = Path("coordinator"), resume: bool = False, quiet: bool = False) -> None:
+    """Serve the admitted sites and play the run; it begins when all of them are there.
+
+    Every round is saved: after any kind of end go on with --resume.
+
+    Example: fedpub coordinator start --folder coordinator
+
+    Args:
+        folder: The coordinator's folder.
+        resume: Go on with a run that has begun.
+        quiet: No progress bar.
+    """
+    from fedpub.engine.flower.coordinator import Running
+
+    with Running(folder, resume) as running:
+        config = running.config
+        names = ", ".join(running.sites)
+        print(f"serving on {config.bind}:{config.port} for {names}; the run begins when all are there", flush=True)
+        with progress(quiet) as bar:
+            summary = running.wait(bar.on_round, lambda event: print(_line(event), flush=True))
+        out = running.folder.out(config)
+    show_result(Result(summary, Record(read_rows(out)), out))
+
+
+def _line(event: Mapping[str, Any]) -> str:
+    place = f"round {event['round']}" if event["round"] else "the run"
+    return f"{place}: {event['site'] or 'coordinator'} {event['event']}: {event['reason']}"
+
+
+def status(folder: Path = Path("coordinator"), json: bool = False) -> None:
+    """How a run stands: rounds, what each site did last, and what was refused.
+
+    Example: fedpub status --folder coordinator
+
+    Args:
+        folder: The coordinator's folder.
+        json: As JSON.
+    """
+    import json as spelling
+
+    from fedpub.engine.flower.folder import CoordinatorConfig, CoordinatorFolder
+    from fedpub.engine.flower.keys import read_admitted
+    from fedpub.engine.flower.processes import is_alive
+
+    place, config = CoordinatorFolder(folder), CoordinatorConfig.load(folder)
+    out = place.out(config)
+    rows, sites, events = read_rows(out), list(read_admitted(place.admitted)), place.read_events()
+    sites = sites[: len(rows[-1].clients["val"])] if rows else sites  # later ones are not in this run
+    try:
+        running = is_alive(int(place.process.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        running = False
+    finished = RunDirectory(out).finished
+    found: dict[str, Any] = {
+        "state": "finished" if finished else "running" if running else "stopped" if rows else "not begun",
+        "round": rows[-1].round if rows else 0,
+        "rounds": config.experiment.rounds,
+        "method": config.experiment.method,
+        "sites": [],
+    }
+    for client, site in enumerate(sites):
+        took = [
+            row.round for row in rows if client < len(row.clients["took_part"]) and row.clients["took_part"][client]
+        ]
+        mine = [event for event in events if event["site"] == site]
+        found["sites"].append(
+            {
+                "site": site,
+                "last_round": took[-1] if took else 0,
+                "rounds": len(took),
+                "val": rows[-1].clients["val"][client] if rows else None,
+                "left_out": sum(event["event"] == "left out" for event in mine),
+                "refused": sum(event["event"] == "refused" for event in mine),
+                "last_problem": mine[-1]["reason"] if mine else None,
+            }
+        )
+    if json:
+        print(spelling.dumps(found, indent=2))
+        return
+    console = Console(highlight=False)
+    seconds = f", {time.time() - (out / 'rounds.csv').stat().st_mtime:.0f} s ago" if rows else ""
+    console.print(f"{found['method']}, {found['state']}: round {found['round']} of {found['rounds']}{seconds}")
+    table = Table(box=None, header_style="bold")
+    for heading in ("site", "last round", "rounds", "val", "left out", "refused", "last problem"):
+        table.add_column(heading, justify="left" if heading in ("site", "last problem") else "right")
+    for one in found["sites"]:
+        value = "" if one["val"] is None else f"{100 * one['val']:.2f}"
+        words = [
+            one["site"],
+            one["last_round"],
+            one["rounds"],
+            value,
+            one["left_out"],
+            one["refused"],
+            one["last_problem"] or "",
+        ]
+        table.add_row(*map(str, words))
+    console.print(table)
+
+
+def local_verb(arguments: list[str]) -> Callable[..., None]:
+    """The verb for the method that the arguments name: its hyper-parameters are flags."""
+    chosen = named_method(arguments)
+    kind: Any = METHODS[chosen]
+
+    def local(  # type: ignore[no-untyped-def]
+        experiment=Local(method=chosen),  # noqa: B008
+        method=kind(),  # noqa: B008
+        terms=Terms(),  # noqa: B008
+        sites=None,
+        out=None,
+        data_root=None,
+        quiet=False,
+    ) -> None:
+        """A whole federation on this machine: coordinator and sites as processes, with TLS and keys, over loopback.
+
+        Example: fedpub deploy local --sites 4 --rounds 3
+
+        Args:
+            sites: Number of sites; none for a graph with natural clients.
+            out: Run directory to write, with the files of a simulation and everybody's folders in `deployment`.
+            data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
+            quiet: No progress bar.
+        """
+        from fedpub.engine.flower.local import deploy_local
+
+        terms.check()
+        wanted = replace(Experiment(**vars(experiment)), method=chosen, options=asdict(method), clients=sites)
+        with progress(quiet) as bar:
+            found = deploy_local(
+                wanted, out, terms, data_root, bar.on_round, lambda event: print(_line(event), flush=True)
+            )
+        show_result(found)
+
+    local.__annotations__ = {
+        "experiment": Annotated[Local, flat],
+        "method": Annotated[kind, flat],
+        "terms": Annotated[Terms, flat],
+        "sites": int | None,
+        "out": Path | None,
+        "data_root": Path | None,
+        "quiet": bool,
+        "return": None,
+    }
+    return local

@@ -1,0 +1,62 @@
+"""The verb `predict`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def predict(
+    *,
+    model: Path,
+    graph: str,
+    out: Path,
+    client: int | None = None,
+    pairs: Path | None = None,
+    data_root: Path | None = None,
+    quiet: bool = False,
+) -> None:
+    """The classes of a graph's nodes by a personal model, with their probabilities; or the links between pairs.
+
+    Example: fedpub predict --model runs/first --client 0 --graph communities --out predictions.parquet
+
+    Args:
+        model: The folder of a model, or a run directory.
+        graph: A graph file, with or without labels, or a name from `fedpub data list`.
+        out: The table to write, CSV or Parquet by its ending; one that exists is replaced.
+        client: Whose model, where --model is a run directory.
+        pairs: A table of two columns with node ids, for a model that predicts links.
+        data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
+        quiet: Print nothing.
+    """
+    # Imported here, so that --help need not wait for torch.
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedpub import predict as of
+    from fedpub.data.datasets import load
+    from fedpub.model_files import open_model
+
+    of.check_out(out, [Path(graph), *([pairs] if pairs else [])])
+    weights, card = open_model(model, client, data_root)
+    given = load(graph, data_root, labelled=False)
+    if pairs is None:
+        found = of.predict(weights, card, given)
+        of.write_table(out, of.class_table(found, card, given))
+        rows = of.class_summary(found, card, given)
+    else:
+        asked = of.read_pairs(pairs, given)
+        score_P = of.predict_links(weights, card, given, asked)
+        of.write_table(out, of.link_table(score_P, asked, given))
+        rows = of.link_summary(score_P, asked, given)
+    if quiet:
+        return
+    console = Console(markup=False, highlight=False)
+    table = Table(box=None, show_header=False)
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    for row in rows.items():
+        table.add_row(*row)
+    console.print(table)
+    for note in of.notes(card, given):
+        console.print(note, soft_wrap=True)
+    console.print(out, soft_wrap=True)

@@ -1,0 +1,104 @@
+"""The verbs of a site."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Console
+from rich.table import Table
+
+from fedpub.errors import FedpubError
+
+
+def init(id: str, coordinator: str, graph: Path, ca: Path = Path("ca.pem"), folder: Path | None = None) -> None:
+    """Make a site's folder with a key of its own, which stays there, and a .pub file for the coordinator.
+
+    Example: fedpub site init --id hospital-a --coordinator fl.example.org:9443 --graph my.graph --ca ca.pem
+
+    Args:
+        id: The site's name in the federation.
+        coordinator: The coordinator's address, HOST:PORT.
+        graph: The site's own graph, as `fedpub data import` writes it.
+        ca: The coordinator's ca.pem.
+        folder: Where; else a folder with the site's name.
+    """
+    from fedpub.data.graph import Graph
+    from fedpub.engine.flower.keys import fingerprint, make_site_key
+    from fedpub.engine.flower.processes import require_flower
+    from fedpub.engine.flower.sites import AUTHORITY, SiteConfig
+    from fedpub.files import write_text
+
+    require_flower()
+    place = folder or Path(id)
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise FedpubError(f"{place} is there already; choose another --folder, or remove it")
+    if not ca.is_file():
+        raise FedpubError(f"--ca {ca} is no file; ask the coordinator for its ca.pem")
+    found = Graph.load(graph)
+    config = SiteConfig(id, coordinator, str(graph.resolve()))
+    line = make_site_key(config.key(place))
+    config.save(place)
+    shutil.copy(ca, place / AUTHORITY)
+    write_text(place / f"{id}.pub", f"{line}\n")
+    print(f"{place} is ready: {found}")
+    print(
+        f"give {place / f'{id}.pub'} to the coordinator ({fingerprint(line)}), then: fedpub site start --folder {place}"
+    )
+
+
+def start(folder: Path, once: bool = False, wait: bool = True) -> None:
+    """Take part in the coordinator's runs until ended; after a restart the site goes on where it was.
+
+    Example: fedpub site start --folder hospital-a
+
+    Args:
+        folder: The site's folder.
+        once: End when a run is finished.
+        wait: Wait for a coordinator that cannot be reached; else say so and end.
+    """
+    from fedpub.engine.flower.site import run_site
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, end)  # as systemd ends a service: Flower's node is ended, too
+    try:
+        run_site(folder, lambda line: print(line, flush=True), once=once, wait=wait)
+    except KeyboardInterrupt:
+        print("ended; the site's state is in its folder")
+
+
+def audit(folder: Path, experiment: Path | None = None, dump: Path | None = None) -> None:
+    """Exactly what left this site last, or what would leave it: every tensor, its size, its first values.
+
+    Example: fedpub site audit --folder hospital-a --experiment config.json
+
+    Args:
+        folder: The site's folder.
+        experiment: A run's config.json: what the site would send first in such a run, without sending it.
+        dump: Also write the decoded tensors to this safetensors file.
+    """
+    from fedpub.engine.audit import would_send
+    from fedpub.engine.flower.sites import open_site
+    from fedpub.files import write_tensors
+    from fedpub.tree import pack
+
+    found = would_send(open_site(folder), experiment)
+    table = Table(title=found.title, title_justify="left", header_style="bold")
+    for heading in ("what", "shape", "type", "entries sent", "coding", "bytes", "first values"):
+        table.add_column(heading, justify="right" if heading in ("entries sent", "bytes") else "left")
+    for part in found.parts:
+        words = (part.name, str(list(part.shape)), part.dtype, f"{part.entries:,}", part.coding, f"{part.bytes:,}")
+        table.add_row(*words, found.values.get(part.name, ""))
+    console = Console(highlight=False)
+    if not console.is_terminal:  # a file or another program has no width
+        console = Console(highlight=False, width=200)
+    console.print(table)
+    console.print(f"{found.size:,} bytes in all; numbers about the round: {found.fields}", soft_wrap=True)
+    console.print(f"stays here: {', '.join(found.stays)}", soft_wrap=True)
+    if dump:
+        write_tensors(dump, pack(found.message), {})
+        console.print(f"written to {dump}", soft_wrap=True)

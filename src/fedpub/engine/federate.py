@@ -1,0 +1,381 @@
+"""The coordinator's side of a run whose clients are elsewhere: the same rounds as the simulator's, by letters.
+
+How letters travel is somebody else's business (`Exchange`). Every exchange has a deadline; who does not answer by then
+is left out of that round. What a letter says follows from the server's state alone, so that a coordinator that was
+killed and goes on from its checkpoint asks the same again, and gets the answers that the sites have kept.
+
+Axes: K clients.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from fedpub.algorithms import Oracle
+from fedpub.algorithms.base import NeedsSetup
+from fedpub.engine.refusal import Expected, wrong_values
+from fedpub.engine.robust import bounded, clipped
+from fedpub.engine.setup import OnStep
+from fedpub.engine.simulate import Round, Snapshot, check_declared, participants
+from fedpub.engine.wire import Letter, Precision, WireError, decode, encode
+from fedpub.errors import FedpubError
+from fedpub.experiment import Experiment
+from fedpub.files import write_text
+from fedpub.rng import torch_stream
+from fedpub.tree import Message, State, Tree, tensor, together, tree, tree_map
+
+PAUSE = 2.0  # seconds before asking again when too few sites are there
+
+
+class Exchange(Protocol):
+    """Carries letters to sites by their number and brings back what they answer within the deadline."""
+
+    def __call__(self, letters: Mapping[int, bytes], deadline: float) -> dict[int, bytes]: ...
+
+
+# (site or None, what happened, in which round, why)
+OnEvent = Callable[[int | None, str, int, str], None]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How a federation deals with sites that are slow, silent or wrong."""
+
+    deadline: float = 300.0
+    """Seconds that a site has for an answer."""
+    patience: float = 86400.0
+    """Seconds to wait for enough sites before giving up."""
+    min_sites: int = 0
+    """Sites that a round needs; 0: half of those that were chosen."""
+    precision: Precision = "exact"
+    """How uploaded weights are rounded: exact, float16 or int8; what rounding loses is added to the next upload."""
+    max_message: int = 1024
+    """MiB that a message may have, also after decoding."""
+    clip: float = 0.0
+    """The greatest distance of uploaded weights from those that were sent; longer steps are shortened. 0: none."""
+    aggregate: Literal["mean", "median"] = "mean"
+    """median: every entry is brought to within three median absolute deviations of the median before averages."""
+
+    def check(self) -> None:
+        for name in ("deadline", "patience", "max_message"):
+            if not getattr(self, name) > 0:
+                raise FedpubError(f"--{name.replace('_', '-')} {getattr(self, name)} is not possible; give more than 0")
+        for name in ("min_sites", "clip"):
+            if getattr(self, name) < 0:
+                raise FedpubError(f"--{name.replace('_', '-')} {getattr(self, name)} is not possible; give 0 or more")
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the coordinator knows of the sites of a run."""
+
+    features: int
+    classes: tuple[str, ...]
+    test_sizes: tuple[int, ...] = ()
+    idle: tuple[int, ...] = ()
+    metrics: tuple[Mapping[str, float], ...] = ()  # before the first round
+    setup: Mapping[str, float] | None = None
+
+    def save(self, path: Path) -> None:
+        write_text(path, json.dumps(self.__dict__, indent=2) + "\n")
+
+    @staticmethod
+    def load(path: Path) -> Known | None:
+        if not path.is_file():
+            return None
+        held: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        for name, value in held.items():
+            held[name] = tuple(value) if isinstance(value, list) else value
+        return Known(**held)
+
+
+class Coordinator:
+    """Plays an experiment with the sites behind an exchange; `folder` keeps what a restart needs beside checkpoints."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        run: str,
+        sites: Sequence[str],
+        exchange: Exchange,
+        folder: Path,
+        terms: Terms = Terms(),  # noqa: B008
+        on_event: OnEvent = lambda *_: None,
+    ) -> None:
+        self.experiment, self.run, self.sites, self.terms = experiment.resolved(), run, list(sites), terms
+        self.algorithm, self.ctx = self.experiment.algorithm(), self.experiment.context()
+        if isinstance(self.algorithm, Oracle):
+            raise FedpubError("--method oracle needs all data in one place: it cannot be deployed; use fedpub run")
+        if not self.sites:
+            raise FedpubError("a federation needs at least one site; admit one with fedpub coordinator admit")
+        terms.check()
+        self._exchange, self._path, self._event = exchange, folder / "sites.json", on_event
+
+    @property
+    def _everyone(self) -> list[int]:
+        return list(range(len(self.sites)))
+
+    # Before the rounds
+
+    def prepare(self, on_step: OnStep | None = None) -> Known:
+        """Every site says hello, begins, and takes part in what its method does before the rounds."""
+        known = Known.load(self._path)
+        if known is not None:
+            return known
+        known = self._hello()
+        ready, cost = self._begin(self._everyone, known, attempt=0), None
+        if isinstance(self.algorithm, NeedsSetup):
+            cost = self._set_up(on_step)
+            ready = self._ask_all("ready", lambda _: Letter("ready", {"run": self.run}, {}))
+        fields = [ready[client].fields for client in self._everyone]
+        known = replace(
+            known,
+            test_sizes=tuple(int(one["test_size"]) for one in fields),
+            idle=tuple(client for client, one in enumerate(fields) if one["idle"]),
+            metrics=tuple(one["metrics"] for one in fields),
+            setup=cost,
+        )
+        known.save(self._path)
+        return known
+
+    def _hello(self) -> Known:
+        said = self._ask_all("hello", lambda _: Letter("hello", {"run": self.run}, {}))
+        features = {client: int(said[client].fields["features"]) for client in self._everyone}
+        for client, count in features.items():
+            if count != features[0]:
+                raise FedpubError(
+                    f"site {self.sites[client]!r} has {count} features and {self.sites[0]!r} {features[0]}: "
+                    "all sites need the same columns in the same order; encode them alike"
+                )
+        classes: dict[str, None] = {}
+        for client in self._everyone:
+            classes |= dict.fromkeys(str(name) for name in said[client].fields["classes"])
+        return Known(features[0], tuple(classes))
+
+    def _begin(self, clients: list[int], known: Known, attempt: int) -> dict[int, Letter]:
+        def letter(client: int) -> Letter:
+            fields = {"run": self.run, "experiment": self.experiment.to_json(), "client": client, "attempt": attempt}
+            return Letter("begin", fields | {"classes": list(known.classes), "precision": self.terms.precision}, {})
+
+        return self._ask_all("begin", letter, clients)
+
+    def _set_up(self, on_step: OnStep | None) -> Mapping[str, float]:
+        assert isinstance(self.algorithm, NeedsSetup)
+        began, setup = time.monotonic(), self.algorithm.setup()
+        server = setup.init_server(len(self.sites))
+        up = down = 0
+        for step, name in enumerate(setup.steps):
+            letters = {
+                client: encode(Letter("setup", {"run": self.run, "step": step}, setup.send(server, step, client)))
+                for client in self._everyone
+            }
+            sizes: dict[int, int] = {}
+            answers = self._ask_all("setup", letters.__getitem__, sizes=sizes)
+            up, down = up + sum(sizes.values()), down + sum(map(len, letters.values()))
+            uploads = [answers[client].message for client in self._everyone]
+            for client, upload in enumerate(uploads):
+                check_declared(self.algorithm, upload)
+                if wrong := wrong_values(upload):
+                    raise FedpubError(f"site {self.sites[client]!r} sent a set-up that cannot be used: {wrong}")
+            server = setup.server(self.ctx, step, server, uploads)
+            if on_step:
+                on_step(name, step + 1, len(setup.steps))
+        return {"setup_bytes_up": up, "setup_bytes_down": down, "setup_seconds": time.monotonic() - began}
+
+    def _ask_all(
+        self,
+        kind: str,
+        letter: Callable[[int], Letter | bytes],
+        clients: list[int] | None = None,
+        sizes: dict[int, int] | None = None,
+    ) -> dict[int, Letter]:
+        """The answers of all sites, which are waited for: without one of them a run cannot begin."""
+        missing, found = set(self._everyone if clients is None else clients), {}
+        until = time.monotonic() + self.terms.patience
+        while missing:
+            asked = {client: letter(client) for client in sorted(missing)}
+            raw = {client: one if isinstance(one, bytes) else encode(one) for client, one in asked.items()}
+            for client, data in self._exchange(raw, self.terms.deadline).items():
+                answer = self._read(client, data, 0)
+                if answer is None:
+                    continue
+                if answer.kind in ("refused", "lost"):
+                    raise FedpubError(f"site {self.sites[client]!r} cannot take part: {answer.fields.get('reason')}")
+                found[client] = answer
+                missing.discard(client)
+                if sizes is not None:
+                    sizes[client] = len(data)
+            if missing and time.monotonic() > until:
+                names = ", ".join(self.sites[client] for client in sorted(missing))
+                raise FedpubError(
+                    f"no answer to {kind} from {names} within {self.terms.patience:g} s; start these sites"
+                )
+            if missing:
+                time.sleep(PAUSE)
+        return found
+
+    # The rounds
+
+    def rounds(self, known: Known, start: Snapshot | None) -> Iterator[Round]:
+        """The rounds after `start`. The consumer must have saved a round before it asks for the next."""
+        algorithm, count = self.algorithm, len(self.sites)
+        w0 = self.first_weights(known)
+        server = start.server if start else algorithm.init_server(w0, count)
+        clients = start.clients if start else _first(known)
+        expected: Expected | None = None
+        assert self.experiment.rounds is not None
+        for number in range(start.round + 1 if start else 1, self.experiment.rounds + 1):
+            ctx = replace(self.ctx, round=number)
+            if expected is None:
+                one = _one(algorithm.send(server, torch.tensor([0])))
+                expected = Expected.of(algorithm, ctx, w0, one, len(known.classes))
+            chosen = participants(ctx.seed, number, count, self.experiment.fraction, 0.0)
+            sent, answers, sizes = self._play(number, chosen, server, clients, known, expected)
+            ids = torch.tensor(sorted(answers), dtype=torch.int64)
+            uploads = together([answers[client].message for client in ids.tolist()])
+            if self.terms.clip:
+                uploads = clipped(uploads, together([sent[client] for client in ids.tolist()]), self.terms.clip)
+            if self.terms.aggregate == "median":
+                uploads = bounded(uploads)
+            server, notes = algorithm.server(ctx, server, ids, uploads)
+            clients = _measured(clients, answers, number)
+            yield self._round(number, server, clients, answers, sizes, ids, notes)
+
+    def first_weights(self, known: Known) -> Tree:
+        stream = torch_stream(self.ctx.seed, "init")
+        w0 = self.ctx.model.init(known.features, self.ctx.task.outputs(len(known.classes)), stream)
+        w0 |= self.ctx.task.init(stream)
+        return tree_map(lambda leaf: leaf.to(getattr(torch, self.experiment.dtype)), w0)
+
+    def _play(
+        self, number: int, chosen: list[int], server: State, clients: State, known: Known, expected: Expected
+    ) -> tuple[dict[int, Message], dict[int, Letter], dict[int, tuple[int, int]]]:
+        """What was sent, the good answers, and the bytes up and down of every site that was asked."""
+        sent = {client: _one(self.algorithm.send(server, torch.tensor([client]))) for client in chosen}
+        base_K, best = tensor(clients["base"]), int(tensor(clients["best"]))
+        need = self.terms.min_sites or max(1, math.ceil(len(chosen) / 2))
+        until = time.monotonic() + self.terms.patience
+        while True:
+            letters = {}
+            for client in chosen:
+                fields = {"run": self.run, "round": number, "base": int(base_K[client]), "best": best}
+                letters[client] = encode(Letter("round", fields, sent[client]))
+            answers, sizes = {}, {client: (0, len(data)) for client, data in letters.items()}
+            for client, data in self._exchange(letters, self.terms.deadline).items():
+                answer = self._read(client, data, number)
+                if answer is None:
+                    continue
+                if answer.kind == "lost":
+                    self._event(client, "began anew", number, str(answer.fields.get("reason")))
+                    base_K[client] = 0
+                    self._begin([client], known, attempt=number)
+                    continue
+                wrong = (
+                    str(answer.fields.get("reason"))
+                    if answer.kind != "round"
+                    else expected.problem(answer, sent[client], number)
+                )
+                if wrong:
+                    self._event(client, "refused", number, wrong)
+                    continue
+                answers[client], sizes[client] = answer, (len(data), len(letters[client]))
+            for client in sorted(set(chosen) - set(answers)):
+                self._event(client, "left out", number, "no good answer within the deadline")
+            if len(answers) >= min(need, len(chosen)):
+                return sent, answers, sizes
+            if time.monotonic() > until:
+                raise FedpubError(
+                    f"round {number} has the answers of {len(answers)} sites and needs {need}: start the others and "
+                    "go on with --resume, or lower --min-sites"
+                )
+            time.sleep(PAUSE)
+
+    def _read(self, client: int, data: bytes, number: int) -> Letter | None:
+        """An answer; one that cannot be read is logged and dropped."""
+        try:
+            return decode(data, self.terms.max_message * 2**20)
+        except WireError as error:
+            self._event(client, "refused", number, str(error))
+            return None
+
+    def _round(
+        self,
+        number: int,
+        server: State,
+        clients: State,
+        answers: dict[int, Letter],
+        sizes: dict[int, tuple[int, int]],
+        ids: Tensor,
+        notes: dict[str, Tensor],
+    ) -> Round:
+        count = len(self.sites)
+        loss_K = torch.full((count,), float("nan"), dtype=torch.float64)
+        up_K, down_K = (torch.zeros(count, dtype=torch.int64) for _ in range(2))
+        for client, answer in answers.items():
+            loss_K[client] = answer.fields["loss"]
+        for client, (up, down) in sizes.items():
+            up_K[client], down_K[client] = up, down
+        metrics = tree(clients["metrics"])
+        return Round(
+            snapshot=Snapshot(number, server, clients),
+            took_part_R=~torch.isnan(loss_K),
+            metrics={name: metrics[name].clone() for name in self.ctx.task.metrics},
+            loss_R=loss_K,
+            sparsity_R=metrics["sparsity"].clone(),
+            bytes_up_R=up_K,
+            bytes_down_R=down_K,
+            ids=ids,
+            notes=notes,
+        )
+
+    def finish(self, clients: State) -> None:
+        """Every site keeps its model; those who are away get theirs when they ask again, or not at all."""
+        base_K, best = tensor(clients["base"]), int(tensor(clients["best"]))
+        letters = {
+            client: encode(Letter("finish", {"run": self.run, "base": int(base_K[client]), "best": best}, {}))
+            for client in self._everyone
+        }
+        answers = self._exchange(letters, self.terms.deadline)
+        for client in self._everyone:
+            answer = self._read(client, answers[client], 0) if client in answers else None
+            if answer is None or answer.kind != "finished":
+                reason = answer.fields.get("reason") if answer else "no answer within the deadline"
+                self._event(client, "left out", 0, f"it did not confirm its final model: {reason}")
+
+
+def _first(known: Known) -> State:
+    """What the coordinator remembers of its clients: their last counted round, and what they measured then."""
+    metrics = {
+        name: torch.tensor([one[name] for one in known.metrics], dtype=torch.float64) for name in known.metrics[0]
+    }
+    best = {"best": torch.tensor(0), "best_val": torch.tensor(float("-inf"), dtype=torch.float64)}
+    return {"base": torch.zeros(len(known.metrics), dtype=torch.int64), "metrics": metrics, **best}
+
+
+def _measured(clients: State, answers: dict[int, Letter], number: int) -> State:
+    base_K, metrics = tensor(clients["base"]).clone(), tree_map(torch.clone, tree(clients["metrics"]))
+    for client, answer in answers.items():
+        base_K[client] = number
+        for name, value in answer.fields["metrics"].items():
+            metrics[name][client] = value
+    best, best_val = tensor(clients["best"]), tensor(clients["best_val"])
+    if not (val := metrics["val"].nanmean()) <= best_val:  # also where nobody has a validation set: the last
+        best, best_val = torch.tensor(number), val
+    return {"base": base_K, "metrics": metrics, "best": best, "best_val": best_val}
+
+
+def _one(message: Message) -> Message:
+    """A message to one client in memory of its own: the server goes on with its state."""
+    return {
+        name: tree_map(lambda leaf: leaf.clone(), part) if isinstance(part, dict) else part.clone()
+        for name, part in message.items()
+    }

@@ -1,0 +1,1 @@
+"""Training across machines: Flower carries the messages between a coordinator and its sites."""

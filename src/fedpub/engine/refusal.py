@@ -1,0 +1,116 @@
+"""What an answer must look like before it may reach the aggregate."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedpub.algorithms.base import Algorithm, Context
+from fedpub.data.clients import stack
+from fedpub.data.graph import Graph
+from fedpub.engine.wire import Letter
+from fedpub.tree import Message, Tree, tree
+
+ABSURD = 100.0  # times the length of what was sent, and one: no local training goes that far
+NODES = 24  # of the graph that shows what an upload looks like
+
+
+@dataclass(frozen=True, eq=False)
+class Expected:
+    """The names, shapes and types of an upload, taken from one of a made-up client."""
+
+    upload: Message
+    metrics: tuple[str, ...]
+
+    @staticmethod
+    def of(algorithm: Algorithm, ctx: Context, w0: Tree, message: Message, classes: int) -> Expected:
+        """What a client uploads after a round that begins with this message [1, ...]."""
+        some = next(iter(w0.values()))
+        features = w0[next(name for name in w0 if name.startswith("conv1"))].shape[0]
+        y = torch.arange(NODES) % classes
+        edges = torch.stack([torch.arange(NODES - 1), torch.arange(1, NODES)])
+        names = tuple(str(number) for number in range(classes))
+        graph = Graph(torch.ones(NODES, features, dtype=some.dtype), y, edges, names)
+        nodes, ratios = (torch.arange(NODES),), (0.5, 0.25, 0.25)
+        own = ctx.task.divide(graph, nodes, 0, ratios, ctx.model.propagation)
+        data = stack(own, classes, "cpu", some.dtype)
+        _, upload, _ = algorithm.client(ctx, algorithm.init_client(w0, 1), message, data)
+        return Expected(upload, ctx.task.metrics)
+
+    def problem(self, answer: Letter, sent: Message, number: int) -> str | None:
+        """Why an answer to round `number` is refused, in a few words; None where it is good."""
+        return (
+            _wrong_numbers(answer.fields, self.metrics, number)
+            or _wrong_shape(answer.message, self.upload)
+            or wrong_values(answer.message)
+            or _too_far(answer.message, sent)
+        )
+
+
+def _wrong_numbers(fields: Any, metrics: tuple[str, ...], number: int) -> str | None:
+    if fields.get("round") != number:
+        return f"it is of round {fields.get('round')!r}, not {number}"
+    for name in ("loss", "total"):
+        if not isinstance(fields.get(name), float) or not math.isfinite(fields[name]):
+            return f"its {name} is {fields.get(name)!r}"
+    found = fields.get("metrics")
+    if not isinstance(found, dict) or set(found) != {*metrics, "sparsity"}:
+        return "its metrics are not those of the task"
+    for name, value in found.items():
+        # NaN: an empty set has no accuracy.
+        if not isinstance(value, float) or not (math.isnan(value) or 0 <= value <= 1):
+            return f"its {name} is {value!r}"
+    return None
+
+
+def _wrong_shape(found: Message, expected: Message) -> str | None:
+    if set(found) != set(expected):
+        return f"it has {sorted(found)}, not {sorted(expected)}"
+    for name, part in expected.items():
+        other = found[name]
+        if isinstance(part, Tensor) != isinstance(other, Tensor):
+            return f"{name} is a tree on one side and a tensor on the other"
+        one, two = _leaves(name, part), _leaves(name, other)
+        if set(one) != set(two):
+            return f"{name} has {sorted(two)}, not {sorted(one)}"
+        for leaf, wanted in one.items():
+            got = two[leaf]
+            if got.shape != wanted.shape or got.dtype != wanted.dtype:
+                return f"{leaf} is {list(got.shape)} {got.dtype}, not {list(wanted.shape)} {wanted.dtype}"
+    return None
+
+
+def _leaves(name: str, part: Tree | Tensor) -> Tree:
+    return {name: part} if isinstance(part, Tensor) else part
+
+
+def wrong_values(found: Message) -> str | None:
+    for name, part in found.items():
+        for leaf, value in _leaves(name, part).items():
+            if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+                return f"{leaf} has values that are not finite"
+            if name == "size" and bool((value < 0).any()):
+                return "its number of examples is negative"
+    return None
+
+
+def _too_far(found: Message, sent: Message) -> str | None:
+    for name, part in sent.items():
+        if not isinstance(part, dict) or not isinstance(found.get(name), dict):
+            continue
+        got = tree(found[name])
+        active = tree(found.get("active", {}))
+        far, long = 0.0, 0.0
+        for leaf, value in part.items():
+            if leaf not in got:
+                continue
+            moved = (got[leaf] - value) * active[leaf] if leaf in active else got[leaf] - value
+            far += float(moved.double().square().sum())
+            long += float(value.double().square().sum())
+        if math.sqrt(far) > ABSURD * (1 + math.sqrt(long)):
+            return f"its {name} are {math.sqrt(far):.3g} away from what was sent, of length {math.sqrt(long):.3g}"
+    return None

@@ -1,0 +1,356 @@
+"""One client that computes for itself: what a site answers to the coordinator's letters.
+
+Everything that must outlast a process is in the site's folder, written before an answer leaves: the state after the
+last round, the state before it, and the answer itself. The same letter again gets the same answer. A round that the
+coordinator did not count, as its answer came too late, is taken back: the state before it is still there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedpub.algorithms.base import Algorithm, Context, NeedsSetup, Place
+from fedpub.data.clients import Clients, stack
+from fedpub.data.graph import Graph
+from fedpub.data.subgraph import Subgraph
+from fedpub.data.subgraph_files import read_subgraph, subgraph_digest
+from fedpub.engine.simulate import Federation, check_declared, first_weights, measure
+from fedpub.engine.wire import Letter, Precision, decode, encode
+from fedpub.errors import FedpubError
+from fedpub.experiment import Experiment
+from fedpub.files import read_tensors, remove_leftovers, write_tensors, write_text
+from fedpub.model_files import ModelCard, save_model
+from fedpub.models import MODELS
+from fedpub.tree import Message, State, Tree, pack, state_map, tree, unpack
+
+RUN = re.compile(r"[0-9a-f]{16}")
+
+
+class LostError(FedpubError):
+    """The site does not have what the coordinator takes it to have; it must begin anew."""
+
+
+class Source(Protocol):
+    """Where a site's data comes from."""
+
+    classes: tuple[str, ...]
+    num_features: int
+
+    def piece(self, experiment: Experiment, client: int, classes: tuple[str, ...]) -> Subgraph:
+        """The data with its examples split, as the client of that number among these classes."""
+
+
+class OwnGraph:
+    """A graph of the site's own: its labelled nodes, or edges, are split here."""
+
+    def __init__(self, path: Path) -> None:
+        self.graph = Graph.load(path)
+        self.classes, self.num_features = self.graph.classes, self.graph.num_features
+
+    def piece(self, experiment: Experiment, client: int, classes: tuple[str, ...]) -> Subgraph:
+        assert experiment.data_seed is not None
+        assert experiment.ratios is not None
+        place = torch.tensor([classes.index(name) for name in self.graph.classes] + [-1])
+        graph = replace(self.graph, y=place[self.graph.y], classes=classes)
+        nodes, kind = (torch.arange(graph.num_nodes),), MODELS[experiment.model].propagation
+        own = experiment.learns().divide(graph, nodes, experiment.data_seed, experiment.ratios, kind)[0]
+        return replace(own, id=client)
+
+
+class OnePiece:
+    """A piece of a graph that somebody divided, split as it was there."""
+
+    def __init__(self, path: Path) -> None:
+        self.own, self.classes = read_subgraph(path)
+        self.num_features = int(self.own.x.shape[1])
+
+    def piece(self, experiment: Experiment, client: int, classes: tuple[str, ...]) -> Subgraph:
+        if (self.own.links is None) == (experiment.task == "link-prediction"):
+            raise FedpubError(f"this piece of a graph was not split for {experiment.task}; divide it again for that")
+        if classes != self.classes:
+            raise FedpubError(f"this piece of a graph has the classes {self.classes}, not {classes}")
+        return replace(self.own, id=client, propagation=MODELS[experiment.model].propagation)
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A site's part in one run: who it is there and what it computes with."""
+
+    folder: Path
+    experiment: Experiment
+    client: int
+    classes: tuple[str, ...]
+    precision: Precision
+    site: str
+    own: Subgraph
+
+    @cached_property
+    def algorithm(self) -> Algorithm:
+        return self.experiment.algorithm()
+
+    @cached_property
+    def ctx(self) -> Context:
+        return self.experiment.context()
+
+    @cached_property
+    def place(self) -> Place:
+        return Place(len(self.classes), torch.device("cpu"), getattr(torch, self.experiment.dtype))
+
+    @cached_property
+    def w0(self) -> Tree:
+        return first_weights(
+            Federation([self.own], self.place.num_classes, self.place.device, self.place.dtype), self.ctx
+        )
+
+    @cached_property
+    def data(self) -> Clients:
+        """What the rounds compute with: after set-up, where the method has one."""
+        own = self.own
+        if isinstance(self.algorithm, NeedsSetup):
+            setup = self.algorithm.setup()
+            state = self.load(f"setup-{len(setup.steps) - 1}")[0]
+            own = own.extended(setup.added(self.ctx, [state], self.workspace)[0])
+        return stack([own], self.place.num_classes, self.place.device, self.place.dtype)
+
+    @cached_property
+    def workspace(self) -> Any:
+        assert isinstance(self.algorithm, NeedsSetup)
+        return self.algorithm.setup().workspace(self.ctx, [self.own], self.place)
+
+    def load(self, name: str) -> tuple[State, bytes, str]:
+        """A state, the answer that went with it, and the digest of the letter that it answered."""
+        path = self.folder / f"{name}.safetensors"
+        if not path.is_file():
+            raise LostError(f"site {self.site!r} has nothing of {name} in {self.folder}")
+        flat, header = read_tensors(path)
+        return unpack(flat, "state/"), flat["answer"].numpy().tobytes(), header.get("letter", "")
+
+    def save(self, name: str, state: State, answer: bytes, letter: str) -> None:
+        tensors = pack(state_map(torch.clone, state), "state/")
+        tensors["answer"] = torch.from_numpy(np.frombuffer(answer, dtype=np.uint8).copy())
+        write_tensors(self.folder / f"{name}.safetensors", tensors, {"letter": letter})
+
+
+class Site:
+    """Answers letters. `folder` is the site's own; `source` its data."""
+
+    def __init__(self, folder: Path, name: str, source: Callable[[], Source]) -> None:
+        self.folder, self.name, self._load = folder, name, source
+        self._parts: dict[str, Part] = {}
+        self.news, self.finished = "", False  # for whoever watches
+        self._kept: tuple[Path, int] | None = None  # the run and round whose model is in the folder
+
+    @cached_property
+    def source(self) -> Source:
+        return self._load()
+
+    def answer(self, letter: bytes) -> bytes:
+        """The answer to a letter; whatever is wrong with it is said in an answer, too."""
+        try:
+            asked = decode(letter)
+            handler = _HANDLERS.get(asked.kind)
+            if handler is None:
+                raise FedpubError(f"a letter of the kind {asked.kind!r} is unknown here; both ends need one version")
+            run = str(asked.fields.get("run"))
+            if not RUN.fullmatch(run):
+                raise FedpubError(f"a letter of the run {run!r}: that is not the name of a run")
+            return handler(self, run, asked, hashlib.sha256(letter).hexdigest())
+        except LostError as error:
+            return encode(Letter("lost", {"reason": str(error)}, {}))
+        except (FedpubError, KeyError, ValueError, TypeError, RuntimeError) as error:
+            return encode(Letter("refused", {"reason": str(error) or type(error).__name__}, {}))
+
+    def part(self, run: str) -> Part:
+        """The site's part in a run, from memory or from disk."""
+        if run not in self._parts:
+            path = self._run_folder(run) / "begin.json"
+            if not path.is_file():
+                raise LostError(f"site {self.name!r} has not begun the run {run}")
+            held = json.loads(path.read_text(encoding="utf-8"))
+            self._parts = {run: self._part(run, held)}  # one run at a time: data is large
+            if held["digest"] != subgraph_digest(self._parts[run].own):
+                self._parts = {}
+                raise FedpubError(f"site {self.name!r} has other data than it began the run with; restore that data")
+        return self._parts[run]
+
+    def _part(self, run: str, held: dict[str, Any]) -> Part:
+        experiment = Experiment.from_json(held["experiment"], Path("the coordinator's letter")).resolved()
+        experiment = replace(experiment, device="cpu")
+        classes, client = tuple(held["classes"]), int(held["client"])
+        own = self.source.piece(experiment, client, classes)
+        return Part(self._run_folder(run), experiment, client, classes, held["precision"], self.name, own)
+
+    def _run_folder(self, run: str) -> Path:
+        return self.folder / "runs" / run
+
+    def _hello(self, run: str, asked: Letter, digest: str) -> bytes:
+        fields = {"site": self.name, "features": self.source.num_features, "classes": list(self.source.classes)}
+        return encode(Letter("hello", fields, {}))
+
+    def _begin(self, run: str, asked: Letter, digest: str) -> bytes:
+        """Remember what the run is. The same beginning again, which may come late, forgets nothing."""
+        folder = self._run_folder(run)
+        held = {name: asked.fields[name] for name in ("experiment", "client", "classes", "precision", "attempt")}
+        part = self._part(run, held)
+        if int(held["attempt"]) > self._attempt(folder):
+            (folder / "begin.json").unlink(missing_ok=True)  # killed from here on, the site has not begun
+            for old in folder.glob("*.safetensors"):
+                old.unlink()
+            part.save("round-0", part.algorithm.init_client(part.w0, 1), b"", "")
+            text = json.dumps(held | {"digest": subgraph_digest(part.own)}, indent=2) + "\n"
+            write_text(folder / "begin.json", text)
+        self._parts = {run: part}
+        return encode(Letter("begun", {} if isinstance(part.algorithm, NeedsSetup) else _first_numbers(part), {}))
+
+    @staticmethod
+    def _attempt(folder: Path) -> int:
+        path = folder / "begin.json"
+        return int(json.loads(path.read_text(encoding="utf-8"))["attempt"]) if path.is_file() else -1
+
+    def _setup(self, run: str, asked: Letter, digest: str) -> bytes:
+        part, step = self.part(run), int(asked.fields["step"])
+        assert isinstance(part.algorithm, NeedsSetup), "the coordinator asked for a set-up that the method has not"
+        name, setup = f"setup-{step}", part.algorithm.setup()
+        if (part.folder / f"{name}.safetensors").is_file():
+            _, answer, answered = part.load(name)
+            if answered == digest:
+                return answer
+        first = step == 0
+        before = setup.init_clients(part.ctx, part.w0, part.workspace) if first else [part.load(f"setup-{step - 1}")[0]]
+        states, up = setup.clients(part.ctx, step, before, [asked.message], part.workspace)
+        check_declared(part.algorithm, up[0])
+        answer = encode(Letter("setup", {"step": step}, up[0]))
+        part.save(name, states[0], answer, digest)
+        part.__dict__.pop("data", None)  # made of what set-up left
+        return answer
+
+    def _ready(self, run: str, asked: Letter, digest: str) -> bytes:
+        """What the coordinator shows of a client before its first round, after its method's set-up."""
+        return encode(Letter("ready", _first_numbers(self.part(run)), {}))
+
+    def _round(self, run: str, asked: Letter, digest: str) -> bytes:
+        part, number, base = self.part(run), int(asked.fields["round"]), int(asked.fields["base"])
+        if not 0 <= base < number:
+            raise FedpubError(f"round {number} cannot follow round {base}")
+        path = part.folder / f"round-{number}.safetensors"
+        if path.is_file():
+            _, answer, answered = part.load(f"round-{number}")
+            if answered == digest:
+                return answer
+        newest = max(_kept_rounds(part.folder), default=0)
+        if number < newest:
+            raise FedpubError(f"round {number} is over: this site has answered round {newest}")
+        state = part.load(f"round-{base}")[0]
+        residual = tree(state.pop("residual", {}))
+        self._keep_model(part, state, base, int(asked.fields["best"]))
+        ctx = replace(part.ctx, round=number)
+        state, up, loss_K = part.algorithm.client(ctx, state, asked.message, part.data)
+        check_declared(part.algorithm, up)
+        metrics, total_K = measure(part.algorithm, ctx, state, part.data)
+        fields = {"round": number, "loss": float(loss_K[0]), "total": float(total_K[0]), "metrics": _numbers(metrics)}
+        letter = Letter("round", fields, up)
+        if part.precision != "exact":
+            letter, residual = _with_feedback(letter, residual, part.precision)
+            state = state | {"residual": residual}
+        answer = encode(letter, part.precision)
+        part.save(f"round-{number}", state, answer, digest)
+        for old in _kept_rounds(part.folder):
+            if old not in (base, number):
+                (part.folder / f"round-{old}.safetensors").unlink()
+        remove_leftovers(part.folder, (path.name,))
+        self.news = f"round {number}: loss {fields['loss']:.4f}, validation {metrics['val'][0]:.4f}"
+        return answer
+
+    def _finish(self, run: str, asked: Letter, digest: str) -> bytes:
+        part, base = self.part(run), int(asked.fields["base"])
+        self._keep_model(part, part.load(f"round-{base}")[0], base, int(asked.fields["best"]))
+        self.news, self.finished = f"finished; its model is in {self.folder / 'model'}", True
+        return encode(Letter("finished", {}, {}))
+
+    def _keep_model(self, part: Part, state: State, base: int, best: int) -> None:
+        """The personal model of the best round so far, for use without the federation.
+
+        The site's state has not changed since `base`: if the best round is not before that, this is its model there.
+        """
+        if not best or best < base or self._kept == (part.folder, best):
+            return
+        experiment = part.experiment
+        metrics, _ = measure(part.algorithm, part.ctx, state, part.data)
+        card = ModelCard(
+            model=experiment.model,
+            hidden=experiment.hidden,
+            task=experiment.task,
+            decoder=experiment.decoder,
+            num_features=part.data.num_features,
+            classes=part.classes,
+            method=experiment.method,
+            site=self.name,
+            round=best,
+            seed=experiment.seed,
+            dtype=experiment.dtype,
+            meta=dict(self.source.graph.meta) if isinstance(self.source, OwnGraph) else {},
+            val=_known(metrics["val"]),
+            test=_known(metrics["test"]),
+        )
+        save_model(self.folder / "model", part.algorithm.personal(state), card)
+        self._kept = (part.folder, best)
+
+
+def _kept_rounds(folder: Path) -> list[int]:
+    return [int(path.stem.partition("-")[2]) for path in folder.glob("round-*.safetensors")]
+
+
+def _first_numbers(part: Part) -> dict[str, Any]:
+    metrics, _ = measure(part.algorithm, part.ctx, part.load("round-0")[0], part.data)
+    sizes = part.ctx.task.sizes(part.data)
+    return {"metrics": _numbers(metrics), "test_size": int(sizes[0]), "idle": not part.own.num_train}
+
+
+def _known(value_R: Tensor) -> float | None:
+    return None if torch.isnan(value_R[0]) else float(value_R[0])
+
+
+def _numbers(metrics: dict[str, Tensor]) -> dict[str, float]:
+    return {name: float(value_R[0]) for name, value_R in metrics.items()}
+
+
+def _with_feedback(letter: Letter, residual: Tree, precision: Precision) -> tuple[Letter, Tree]:
+    """A letter whose trees carry what rounding lost the last time, and what it loses now."""
+    message: Message = dict(letter.message)
+    active = tree(message.get("active", {}))
+    lost: Tree = {}
+    for part, content in letter.message.items():
+        if part == "active" or not isinstance(content, dict):
+            continue
+        message[part] = {
+            name: leaf + residual[f"{part}.{name}"] if f"{part}.{name}" in residual else leaf
+            for name, leaf in content.items()
+        }
+    sent = decode(encode(replace(letter, message=message), precision)).message
+    for part, content in message.items():
+        if part != "active" and isinstance(content, dict):
+            for name, leaf in content.items():
+                left = leaf - tree(sent[part])[name]
+                lost[f"{part}.{name}"] = left * active[name] if name in active else left
+    return replace(letter, message=message), lost
+
+
+_HANDLERS: dict[str, Callable[[Site, str, Letter, str], bytes]] = {
+    "hello": Site._hello,
+    "begin": Site._begin,
+    "setup": Site._setup,
+    "ready": Site._ready,
+    "round": Site._round,
+    "finish": Site._finish,
+}

@@ -1,0 +1,270 @@
+"""Sites that answer letters, and the coordinator that writes them: the simulator's numbers, whatever happens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedpub.data.subgraph_files import write_subgraph
+from fedpub.engine import federate
+from fedpub.engine.deployed import play
+from fedpub.engine.federate import Coordinator, Terms
+from fedpub.engine.site import OnePiece, Site
+from fedpub.engine.wire import decode
+from fedpub.experiment import Experiment, prepare, run
+from fedpub.results import read_rows
+
+RUN = "0123456789abcdef"
+TERMS = Terms(deadline=5, patience=20)
+
+
+class Table:
+    """Sites around one table: letters are handed over, and come through files all the same."""
+
+    def __init__(self, folder: Path, experiment: Experiment) -> None:
+        ready = prepare(experiment.resolved())
+        self.folder, self.names = folder, [f"site-{own.id}" for own in ready.federation.subgraphs]
+        for name, own in zip(self.names, ready.federation.subgraphs, strict=True):
+            write_subgraph(folder / name / "piece.safetensors", own, ready.graph.classes)
+        self.sites: dict[int, Site] = {}
+        self.letters = 0
+
+    def site(self, client: int) -> Site:
+        if client not in self.sites:
+            place = self.folder / self.names[client]
+            self.sites[client] = Site(place, self.names[client], lambda: OnePiece(place / "piece.safetensors"))
+        return self.sites[client]
+
+    def restart(self) -> None:
+        """Every site's process dies: only what is on disk is left."""
+        self.sites = {}
+
+    def __call__(self, letters: Mapping[int, bytes], deadline: float) -> dict[int, bytes]:
+        self.letters += len(letters)
+        return {client: self.site(client).answer(letter) for client, letter in letters.items()}
+
+
+def number_of(letters: Mapping[int, bytes]) -> set[int]:
+    """The rounds that letters are of; none where they are about something else."""
+    asked = [decode(letter) for letter in letters.values()]
+    return {letter.fields["round"] for letter in asked if letter.kind == "round"}
+
+
+def coordinator(table: Table, experiment: Experiment, terms: Terms = TERMS, exchange=None, events=None) -> Coordinator:
+    def on_event(client, what, number, reason):
+        if events is not None:
+            events.append((client, what, number, reason))
+
+    return Coordinator(experiment, RUN, table.names, exchange or table, table.folder, terms, on_event)
+
+
+def small(method: str, **changes) -> Experiment:
+    usual = {"clients": 4, "scenario": "disjoint", "rounds": 3, "hidden": 8, "dtype": "float64", "dropout": 0.3}
+    return Experiment(**{"dataset": "communities", "method": method, **usual, **changes})
+
+
+def assert_same_rows(one: Path, other: Path, tolerance: float = 1e-9) -> None:
+    found, expected = read_rows(one), read_rows(other)
+    assert len(found) == len(expected) > 0
+    for mine, theirs in zip(found, expected, strict=True):
+        for column in theirs.clients:
+            if column.startswith("bytes"):
+                continue
+            a, b = (torch.tensor(row.clients[column], dtype=torch.float64) for row in (mine, theirs))
+            torch.testing.assert_close(a, b, rtol=0, atol=tolerance, equal_nan=True, msg=f"{column} {mine.round}")
+
+
+@pytest.mark.parametrize(
+    ("method", "changes"),
+    [
+        *((method, {}) for method in ("local", "fedavg", "fedprox", "fedper", "gcfl", "fedgnn", "fedsage", "fedpub")),
+        ("fedpub", {"fraction": 0.5, "rounds": 5, "epochs": 2}),
+        ("fedpub", {"options": {"lambda1": 0.5, "mask_lr": 10.0}}),
+        ("fedpub", {"options": {"measure": "label", "proxy": "feature"}}),
+        ("fedpub", {"task": "link-prediction", "model": "sage", "epochs": 2}),
+        ("fedgnn", {"scenario": "overlapping", "clients": 5}),
+    ],
+)
+def test_sites_give_the_simulator_s_numbers(method, changes, tmp_path):
+    experiment = small(method, **changes)
+    expected = run(experiment, tmp_path / "simulated")
+    table = Table(tmp_path / "sites", experiment)
+    summary = play(coordinator(table, experiment), tmp_path / "deployed")
+    assert_same_rows(tmp_path / "deployed", tmp_path / "simulated")
+    for name in ("test", "val", "weighted_test", "sparsity"):
+        assert summary[name] == pytest.approx(expected.summary[name], abs=1e-9)
+    assert summary["best_round"] == expected.summary["best_round"]
+
+
+def test_restarts_at_both_ends_change_nothing(tmp_path):
+    """After every round the coordinator and all sites die."""
+    experiment = small("fedpub", rounds=4, options={"lambda1": 0.5, "mask_lr": 10.0})
+    run(experiment, tmp_path / "simulated")
+    table, out = Table(tmp_path / "sites", experiment), tmp_path / "deployed"
+    for _ in range(3):
+
+        def dies(letters, deadline, before=frozenset(row.round for row in read_rows(out))):
+            if number_of(letters) - before - {max(before, default=0) + 1}:
+                raise KeyboardInterrupt
+            return table(letters, deadline)
+
+        with pytest.raises(KeyboardInterrupt):
+            play(coordinator(table, experiment, exchange=dies), out)
+        table.restart()
+    play(coordinator(table, experiment), out)
+    assert len(read_rows(out)) == 4
+    assert_same_rows(tmp_path / "deployed", tmp_path / "simulated")
+
+
+def test_a_coordinator_that_dies_before_it_saved_gets_the_same_answers(tmp_path):
+    """The sites have trained, the coordinator has not aggregated: asked again, they do not train again."""
+    experiment = small("fedpub")
+    run(experiment, tmp_path / "simulated")
+    table = Table(tmp_path / "sites", experiment)
+
+    def dies_after(letters, deadline):
+        answers = table(letters, deadline)
+        if number_of(letters):
+            raise KeyboardInterrupt
+        return answers
+
+    with pytest.raises(KeyboardInterrupt):
+        play(coordinator(table, experiment, exchange=dies_after), tmp_path / "deployed")
+    assert all((tmp_path / "sites" / name / "runs" / RUN / "round-1.safetensors").is_file() for name in table.names)
+    table.restart()
+    play(coordinator(table, experiment), tmp_path / "deployed")
+    assert_same_rows(tmp_path / "deployed", tmp_path / "simulated")
+
+
+def test_every_letter_may_come_twice(tmp_path):
+    experiment = small("gcfl")
+    run(experiment, tmp_path / "simulated")
+    table = Table(tmp_path / "sites", experiment)
+
+    def twice(letters, deadline):
+        first = table(letters, deadline)
+        assert table(letters, deadline) == first
+        return first
+
+    play(coordinator(table, experiment, exchange=twice), tmp_path / "deployed")
+    assert_same_rows(tmp_path / "deployed", tmp_path / "simulated")
+
+
+def test_a_site_that_is_away_is_left_out_and_comes_back(tmp_path):
+    """Site 2 answers round 2 too late: it trained, but takes that back, as a client that failed in the simulator."""
+    experiment = small("fedpub", rounds=4)
+    table, events = Table(tmp_path / "sites", experiment), []
+
+    def late(letters, deadline):
+        answers = table(letters, deadline)
+        if 2 in number_of(letters):
+            del answers[2]
+        return answers
+
+    play(coordinator(table, experiment, exchange=late, events=events), tmp_path / "deployed")
+    assert events == [(2, "left out", 2, "no good answer within the deadline")]
+    simulated = simulate_without(experiment, {2: [0, 1, 3]})
+    for mine, theirs in zip(read_rows(tmp_path / "deployed"), simulated, strict=True):
+        for name in ("val", "test", "loss", "sparsity"):
+            expected = torch.tensor(theirs[name], dtype=torch.float64)
+            found = torch.tensor(mine.clients[name], dtype=torch.float64)
+            torch.testing.assert_close(found, expected, rtol=0, atol=1e-9, equal_nan=True, msg=f"{name} {mine.round}")
+
+
+def simulate_without(experiment: Experiment, present: dict[int, list[int]]) -> list[dict]:
+    """The simulator's rounds with these clients in some of them."""
+    from fedpub.engine import simulate as module
+
+    experiment = experiment.resolved()
+    ready, original = prepare(experiment), module.participants
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "participants", lambda s, n, k, f, x: present.get(n) or original(s, n, k, f, x))
+        rounds = module.simulate(experiment.algorithm(), experiment.context(), ready.federation, experiment.rounds)
+        return [
+            {
+                **{k: v.tolist() for k, v in one.metrics.items()},
+                "loss": one.loss_R.tolist(),
+                "sparsity": one.sparsity_R.tolist(),
+            }
+            for one in rounds
+        ]
+
+
+def test_a_site_that_lost_its_folder_begins_anew(tmp_path):
+    experiment, events = small("fedpub", rounds=4), []
+    table = Table(tmp_path / "sites", experiment)
+
+    def loses(letters, deadline):
+        if 3 in number_of(letters) and not events:
+            table.restart()
+            for file in (tmp_path / "sites" / "site-1" / "runs" / RUN).iterdir():
+                file.unlink()
+        return table(letters, deadline)
+
+    play(coordinator(table, experiment, exchange=loses, events=events), tmp_path / "deployed")
+    assert [event[:3] for event in events] == [(1, "began anew", 3), (1, "left out", 3)]
+    assert [row.clients["took_part"] for row in read_rows(tmp_path / "deployed")][2:] == [[1, 0, 1, 1], [1, 1, 1, 1]]
+
+
+def test_too_few_sites_are_waited_for(tmp_path, monkeypatch):
+    """A round that needs three of four is played again until it has them."""
+    monkeypatch.setattr(federate, "PAUSE", 0.0)
+    experiment = small("fedavg")
+    run(experiment, tmp_path / "simulated")
+    table, tries = Table(tmp_path / "sites", experiment), []
+
+    def few(letters, deadline):
+        answers = table(letters, deadline)
+        if 2 in number_of(letters):
+            tries.append(1)
+            if len(tries) < 3:
+                return {client: answers[client] for client in (0, 1)}
+        return answers
+
+    play(coordinator(table, experiment, Terms(deadline=5, patience=20, min_sites=3), few), tmp_path / "deployed")
+    assert len(tries) == 3
+    assert_same_rows(tmp_path / "deployed", tmp_path / "simulated")
+
+
+def test_other_data_than_the_run_began_with_is_refused(tmp_path):
+    experiment = small("fedavg", rounds=1)
+    table, events = Table(tmp_path / "sites", experiment), []
+    play(coordinator(table, experiment), tmp_path / "deployed")
+    table.restart()
+    other = prepare(small("fedavg", data_seed=5).resolved())
+    write_subgraph(
+        tmp_path / "sites" / "site-0" / "piece.safetensors", other.federation.subgraphs[0], other.graph.classes
+    )
+    (tmp_path / "deployed" / "summary.json").unlink()
+    play(coordinator(table, experiment, events=events), tmp_path / "deployed")
+    assert "other data than it began the run with" in events[0][3]
+
+
+@pytest.mark.parametrize("precision", ["float16", "int8"])
+def test_rounded_uploads_are_smaller_and_as_good(precision, tmp_path):
+    experiment = small("fedpub", rounds=6, dtype="float32")
+    sizes, results = {}, {}
+    for kind in ("exact", precision):
+        table = Table(tmp_path / kind / "sites", experiment)
+        summary = play(coordinator(table, experiment, Terms(deadline=5, precision=kind)), tmp_path / kind / "deployed")
+        sizes[kind], results[kind] = summary["bytes_up"], summary["val"]
+    assert sizes[precision] < {"float16": 0.62, "int8": 0.42}[precision] * sizes["exact"]
+    assert results[precision] == pytest.approx(results["exact"], abs=0.05)
+
+
+def test_every_site_keeps_the_model_of_the_best_round(tmp_path):
+    from fedpub.model_files import load_model, model_of_run
+
+    experiment = small("fedpub", rounds=5, fraction=0.5, epochs=3)
+    run(experiment, tmp_path / "simulated")
+    table = Table(tmp_path / "sites", experiment)
+    summary = play(coordinator(table, experiment), tmp_path / "deployed")
+    for client, name in enumerate(table.names):
+        weights, card = load_model(tmp_path / "sites" / name / "model")
+        expected, _ = model_of_run(tmp_path / "simulated", client)
+        assert (card.site, card.round) == (name, summary["best_round"])
+        for leaf in expected:
+            torch.testing.assert_close(weights[leaf], expected[leaf], rtol=0, atol=1e-9)
