@@ -862,3 +862,19 @@ def test_what_looks_at_values_is_not_steady() -> None:
     assert not any(
         method.steady for method in (GCFL(), FedPub(measure="label"), FedPub(proxy="feature"), FedPub(neighbours=2))
     )
+
+
+@pytest.mark.parametrize("masks", [True, False])
+def test_the_embedding_is_the_same_at_the_server(masks) -> None:
+    """The server gets the masked weights, or needs nothing more where there are no masks."""
+    here, there = (FedPub(tau=3.0, masks=masks, lambda1=0.5, embedding=place) for place in ("client", "server"))
+    assert ("personal" in there.uploads) == masks
+    assert "embedding" not in there.uploads
+    found = [local_steps(method, context(dropout=0.2))[1] for method in (here, there)]
+    weights = {"weights": random_tree(GCN(4), 3)}
+    ids, ctx = torch.arange(3), context()
+    (one, notes), (other, same) = (
+        method.server(ctx, weights, ids, up) for method, up in zip((here, there), found, strict=True)
+    )
+    torch.testing.assert_close(notes["similarity"], same["similarity"], rtol=0, atol=1e-12)
+    assert_trees_equal(one["weights"], other["weights"], exact=False)

@@ -13,14 +13,13 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedpub[deploy]'")
 
-from test_federate import assert_same_rows
-
 from fedpub.cli import main
 from fedpub.engine.federate import Terms
 from fedpub.engine.flower.local import lay_out, start_site
 from fedpub.engine.flower.processes import start, stop
 from fedpub.experiment import Experiment, prepare, run
 from fedpub.results import RunDirectory, read_rows
+from test_federate import assert_same_rows
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.skipif(sys.platform != "linux", reason="tried on Linux only")]
 SECONDS = 300.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,11 +12,14 @@ import torch
 from fedpub.data.subgraph_files import write_subgraph
 from fedpub.engine import federate
 from fedpub.engine.deployed import play
-from fedpub.engine.federate import Coordinator, Terms
+from fedpub.engine.federate import Coordinator, Known, Terms
+from fedpub.engine.joining import Finished, check_joinable
 from fedpub.engine.site import OnePiece, Site
 from fedpub.engine.wire import decode
+from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment, prepare, run
-from fedpub.results import read_rows
+from fedpub.model_files import load_model, model_of_run
+from fedpub.results import RunDirectory, read_rows
 
 RUN = "0123456789abcdef"
 TERMS = Terms(deadline=5, patience=20)
@@ -85,6 +89,7 @@ def assert_same_rows(one: Path, other: Path, tolerance: float = 1e-9) -> None:
         ("fedpub", {"options": {"lambda1": 0.5, "mask_lr": 10.0}}),
         ("fedpub", {"options": {"measure": "label", "proxy": "feature"}}),
         ("fedpub", {"task": "link-prediction", "model": "sage", "epochs": 2}),
+        ("fedpub", {"options": {"embedding": "server", "lambda1": 0.5, "mask_lr": 10.0}}),
         ("fedgnn", {"scenario": "overlapping", "clients": 5}),
     ],
 )
@@ -106,8 +111,8 @@ def test_restarts_at_both_ends_change_nothing(tmp_path):
     table, out = Table(tmp_path / "sites", experiment), tmp_path / "deployed"
     for _ in range(3):
 
-        def dies(letters, deadline, before=frozenset(row.round for row in read_rows(out))):
-            if number_of(letters) - before - {max(before, default=0) + 1}:
+        def dies(letters, deadline, last=len(read_rows(out)) + 1):  # noqa: B008
+            if max(number_of(letters), default=0) > last:
                 raise KeyboardInterrupt
             return table(letters, deadline)
 
@@ -256,8 +261,6 @@ def test_rounded_uploads_are_smaller_and_as_good(precision, tmp_path):
 
 
 def test_every_site_keeps_the_model_of_the_best_round(tmp_path):
-    from fedpub.model_files import load_model, model_of_run
-
     experiment = small("fedpub", rounds=5, fraction=0.5, epochs=3)
     run(experiment, tmp_path / "simulated")
     table = Table(tmp_path / "sites", experiment)
@@ -268,3 +271,34 @@ def test_every_site_keeps_the_model_of_the_best_round(tmp_path):
         assert (card.site, card.round) == (name, summary["best_round"])
         for leaf in expected:
             torch.testing.assert_close(weights[leaf], expected[leaf], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["fedpub", "fedavg", "fedper"])
+def test_a_new_site_joins_a_finished_run(method, tmp_path):
+    """Client 3 of four is kept out; with FED-PUB it gets most from those whose models answer as its own does."""
+    everyone = small(method, rounds=8, epochs=2)
+    table = Table(tmp_path / "sites", everyone)
+    new = table.names.pop()
+    experiment = everyone.resolved()
+    leader = coordinator(table, experiment)
+    play(leader, tmp_path / "deployed")
+    start, _ = RunDirectory(tmp_path / "deployed").restore(torch.device("cpu"))
+    known = Known.load(tmp_path / "sites" / "sites.json")
+    place = tmp_path / "sites" / new
+    site = Site(place, new, lambda: OnePiece(place / "piece.safetensors"))
+    finished = Finished(experiment, RUN, known, start.server, start.clients)
+    told = finished.join(new, 3, lambda letters, _: {0: site.answer(letters[0])}, 5.0)
+    assert site.finished
+    assert set(told["nearest"]) == {"site-0", "site-1", "site-2"}
+    assert sum(told["nearest"].values()) == pytest.approx(1, abs=1e-5)
+    assert (len(set(told["nearest"].values())) > 1) == (method == "fedpub")
+    assert told["kept"] == ("joined" if told["joined"]["val"] >= told["alone"]["val"] else "alone")
+    _, card = load_model(place / "model")
+    assert card.test == pytest.approx(told[told["kept"]]["test"])
+    assert json.loads((place / "join.json").read_text()) == told
+
+
+@pytest.mark.parametrize("method", ["local", "fedsage"])
+def test_nobody_can_join_what_shares_nothing_or_too_much(method):
+    with pytest.raises(FedpubError, match="a new site cannot join"):
+        check_joinable(small(method).algorithm())

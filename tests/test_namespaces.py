@@ -13,9 +13,6 @@ import torch
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedpub[deploy]'")
 
-from test_deploy import processes_in, wait_for
-from test_federate import simulate_without
-
 from fedpub.data.subgraph_files import write_subgraph
 from fedpub.engine.federate import Terms
 from fedpub.engine.flower.folder import CoordinatorConfig, CoordinatorFolder
@@ -24,6 +21,8 @@ from fedpub.engine.flower.processes import start, stop
 from fedpub.engine.flower.sites import AUTHORITY, PIECE, SiteConfig
 from fedpub.experiment import Experiment, prepare
 from fedpub.results import read_rows
+from test_deploy import processes_in, wait_for
+from test_federate import simulate_without
 
 PREFIX = f"fp{os.getpid() % 100000}"
 NAMES = ("hub", "c", "s0", "s1", "s2", "s3")
@@ -49,8 +48,8 @@ def hosts() -> Iterator[None]:
         inside("hub", "link", "add", "bridge", "type", "bridge")
         inside("hub", "link", "set", "bridge", "up")
         for number, name in enumerate(NAMES[1:], start=1):
-            ip("link", "add", f"{PREFIX}{name}", "netns", f"{PREFIX}{name}", "type", "veth", "peer", "name", f"to-{name}",
-               "netns", f"{PREFIX}hub")  # fmt: skip
+            host, hub = f"{PREFIX}{name}", f"{PREFIX}hub"
+            ip("link", "add", host, "netns", host, "type", "veth", "peer", "name", f"to-{name}", "netns", hub)
             inside("hub", "link", "set", f"to-{name}", "master", "bridge")
             inside("hub", "link", "set", f"to-{name}", "up")
             inside(name, "addr", "add", f"10.77.0.{number}/24", "dev", f"{PREFIX}{name}")

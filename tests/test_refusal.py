@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_federate import TERMS, Table, assert_same_rows, coordinator, number_of, small
 
 from fedpub.engine.deployed import play
 from fedpub.engine.federate import Terms
@@ -16,6 +15,7 @@ from fedpub.engine.wire import Letter, decode, encode
 from fedpub.errors import FedpubError
 from fedpub.experiment import run
 from fedpub.results import read_rows
+from test_federate import TERMS, Table, assert_same_rows, coordinator, number_of, small
 
 Change = Callable[[Letter], Letter | bytes]
 
@@ -40,7 +40,7 @@ def without_active(leaf):
 
 
 BAD: dict[str, tuple[Change, str]] = {
-    "not a letter": (lambda _: b"garbage", "is not a"),
+    "not a letter": (lambda _: b"garbage", "message"),
     "another name": (with_weights(lambda w: {**w, "conv9.weight": w["conv2.weight"]}), "weights has"),
     "a name missing": (with_weights(lambda w: {n: v for n, v in w.items() if n != "conv1.bias"}), "weights has"),
     "an undeclared tree": (lambda one: replace(one, message={**one.message, "masks": {}}), "it has ['active'"),
@@ -110,7 +110,7 @@ def test_sites_with_other_columns_are_told(tmp_path):
     (tmp_path / "sites" / "site-2" / "piece.safetensors").write_bytes(
         (tmp_path / "other" / other.names[2] / "piece.safetensors").read_bytes()
     )
-    with pytest.raises(FedpubError, match="site 'site-2' has .* features and 'site-0'"):
+    with pytest.raises(FedpubError, match=r"site 'site-2' has \d+ features and 'site-0'"):
         play(coordinator(table, small("fedavg"), TERMS), tmp_path / "deployed")
 
 

@@ -80,6 +80,8 @@ class FedPub:
     """What is compared. `label` uploads label counts: for comparison only."""
     proxy: ProxyKind = "sbm"
     """The graph behind functional embeddings: block model, Erdős-Rényi, one node, the client's own features."""
+    embedding: Literal["client", "server"] = "client"
+    """Where the functional embedding is computed. `server` uploads the masked weights for it, where there are masks."""
     communities: Literal["implicit", "explicit"] = "implicit"
     """Average over everybody, or only over clients with a similarity of at least 0.5."""
     neighbours: int = 0
@@ -89,6 +91,8 @@ class FedPub:
     between the proxy graph's blocks, and a weight decay of 1e-6 unless one is given."""
 
     def __post_init__(self) -> None:
+        if self.embedding == "server" and self.proxy == "feature":
+            raise FedpubError("--proxy feature needs a client's own features; leave out --embedding server")
         by_embedding = self.similarity and self.measure == "function" and self.communities == "implicit"
         if self.neighbours and not by_embedding:
             raise FedpubError(
@@ -109,6 +113,8 @@ class FedPub:
     @property
     def uploads(self) -> frozenset[str]:
         by_measure = {"function": {"embedding"}, "label": {"labels"}}.get(self.measure, set())
+        if self.measure == "function" and self.embedding == "server":
+            by_measure = {"personal"} if self.masks else set()  # without masks, the weights are what is embedded
         pruned = {"active"} if self.masks and not self.official else set()
         return frozenset({"weights"} | pruned | (by_measure if self.similarity else set()))
 
@@ -156,6 +162,8 @@ class FedPub:
         if "embedding" in self.uploads:
             with torch.no_grad():
                 up["embedding"] = ctx.model.embed(self.personal(own), self.proxy_graph(ctx, data))
+        if "personal" in self.uploads:
+            up["personal"] = self.personal(own)
         if "labels" in self.uploads:
             rows = data.train_rows
             cell = data.segments.owner_N[rows] * data.num_classes + data.y_N[rows]
@@ -165,16 +173,25 @@ class FedPub:
 
     def proxy_graph(self, ctx: Context, data: Clients) -> Proxy:
         """The graph that goes through every client's model."""
-        p_out = 0.0 if self.official else P_OUT
         if self.proxy == "feature":
-            return feature_proxy(ctx.seed, data, ctx.model.propagation, p_out)
-        proxy = random_proxy(
-            self.proxy, ctx.seed, data.num_features, ctx.model.propagation, p_out, data.device, data.dtype
-        )
+            return feature_proxy(ctx.seed, data, ctx.model.propagation, self._p_out)
+        proxy = self._random_proxy(ctx, data.num_features, data.device, data.dtype)
         if not self._prunes_unseen:
             return proxy
         seen_KF = torch.stack(list(ctx.model.seen(data).values())).any(0)
         return narrowed(proxy, seen_KF, data)
+
+    def _embedded(self, ctx: Context, personal: Tree) -> Tensor:
+        """The functional embeddings of personal weights, where these are at the server."""
+        first = next(leaf for name, leaf in personal.items() if name.startswith("conv1") and is_matrix(leaf))
+        return ctx.model.embed(personal, self._random_proxy(ctx, first.shape[1], first.device, first.dtype))
+
+    def _random_proxy(self, ctx: Context, features: int, device: torch.device, dtype: torch.dtype) -> Proxy:
+        return random_proxy(self.proxy, ctx.seed, features, ctx.model.propagation, self._p_out, device, dtype)
+
+    @property
+    def _p_out(self) -> float:
+        return 0.0 if self.official else P_OUT
 
     @property
     def _prunes_unseen(self) -> bool:
@@ -183,6 +200,8 @@ class FedPub:
 
     def server(self, ctx: Context, server: State, ids: Tensor, up: Message) -> tuple[State, Notes]:
         last = select({"weights": server["weights"]}, ids)
+        if self.embedding == "server" and self.similarity and self.measure == "function":
+            up = up | {"embedding": self._embedded(ctx, tree(up.get("personal", up["weights"])))}
         alpha_KK, notes = self.attention(up, last)
         mean = average_active(alpha_KK, tree(up["weights"]), tree(up.get("active", {})), tree(last["weights"]))
         return update(server, ids, {"weights": mean}), notes

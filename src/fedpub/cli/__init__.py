@@ -30,6 +30,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "coordinator start": ("coordinator:start", "serve the sites and play the run; --resume goes on with it"),
     "site init": ("site:init", "make a site: its key, its graph, its coordinator"),
     "site start": ("site:start", "take part, where the data is"),
+    "site join": ("site:join", "a new site gets a model from a finished federation"),
     "site audit": ("site:audit", "exactly what leaves this site"),
     "status": ("coordinator:status", "how a federation's run stands"),
     "bench engine": ("bench:engine", "seconds per round, beside a plain loop with PyG's layers"),

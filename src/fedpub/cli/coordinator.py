@@ -138,27 +138,31 @@ def admit(
         print(f"{name} is admitted, {fingerprint(line)}")
 
 
-def start(folder: Path = Path("coordinator"), resume: bool = False, quiet: bool = False) -> None:
+def start(folder: Path = Path("coordinator"), resume: bool = False, joins: bool = False, quiet: bool = False) -> None:
     """Serve the admitted sites and play the run; it begins when all of them are there.
 
-    Every round is saved: after any kind of end go on with --resume.
+    Every round is saved: after any kind of end go on with --resume. Sites that were admitted after the run was finished
+    get a model from it with --joins here and `fedpub site join` there.
 
     Example: fedpub coordinator start --folder coordinator
 
     Args:
         folder: The coordinator's folder.
         resume: Go on with a run that has begun.
+        joins: Let the new sites join a finished run, then end.
         quiet: No progress bar.
     """
     from fedpub.engine.flower.coordinator import Running
 
-    with Running(folder, resume) as running:
+    with Running(folder, resume, joins) as running:
         config = running.config
-        names = ", ".join(running.sites)
-        print(f"serving on {config.bind}:{config.port} for {names}; the run begins when all are there", flush=True)
+        what = "new sites may join" if joins else "the run begins when all are there"
+        print(f"serving on {config.bind}:{config.port} for {', '.join(running.sites)}; {what}", flush=True)
         with progress(quiet) as bar:
             summary = running.wait(bar.on_round, lambda event: print(_line(event), flush=True))
         out = running.folder.out(config)
+    if joins:
+        return
     show_result(Result(summary, Record(read_rows(out)), out))
 
 

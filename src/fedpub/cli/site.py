@@ -71,6 +71,42 @@ def start(folder: Path, once: bool = False, wait: bool = True) -> None:
         print("ended; the site's state is in its folder")
 
 
+def join(folder: Path, wait: bool = True) -> None:
+    """Join a finished federation: a model from the members that are most alike, and what it gains over training alone.
+
+    The coordinator must have admitted the site, and run `fedpub coordinator start --joins`.
+
+    Example: fedpub site join --folder hospital-e
+
+    Args:
+        folder: The site's folder.
+        wait: Wait for a coordinator that cannot be reached; else say so and end.
+    """
+    import json
+
+    from fedpub.engine.joining import RESULT
+
+    (folder / RESULT).unlink(missing_ok=True)
+    start(folder, once=True, wait=wait)
+    if not (folder / RESULT).is_file():
+        return
+    found = json.loads((folder / RESULT).read_text(encoding="utf-8"))
+    table = Table(title=f"{found['metric']} in percent, {found['epochs']} epochs", title_justify="left", box=None)
+    for heading in ("", "validation", "test"):
+        table.add_column(heading, justify="right" if heading else "left")
+    for name in ("alone", "joined"):
+        table.add_row(name, *(f"{100 * found[name][column]:.2f}" for column in ("val", "test")))
+    gain = [f"{100 * (found['joined'][column] - found['alone'][column]):+.2f}" for column in ("val", "test")]
+    table.add_row("gain", *gain)
+    console = Console(highlight=False)
+    console.print(table)
+    near = sorted(found["nearest"].items(), key=lambda pair: -pair[1])[:5]
+    console.print("most alike: " + ", ".join(f"{name} {share:.0%}" for name, share in near), soft_wrap=True)
+    console.print(
+        f"kept, as it is better on the validation set: {found['kept']}, in {folder / 'model'}", soft_wrap=True
+    )
+
+
 def audit(folder: Path, experiment: Path | None = None, dump: Path | None = None) -> None:
     """Exactly what left this site last, or what would leave it: every tensor, its size, its first values.
 

@@ -33,6 +33,7 @@ from fedpub.files import write_text
 from fedpub.rng import torch_stream
 from fedpub.tree import Message, State, Tree, tensor, together, tree, tree_map
 
+SITES = "sites.json"  # what is known of them
 PAUSE = 2.0  # seconds before asking again when too few sites are there
 
 
@@ -78,6 +79,7 @@ class Terms:
 class Known:
     """What the coordinator knows of the sites of a run."""
 
+    sites: tuple[str, ...]
     features: int
     classes: tuple[str, ...]
     test_sizes: tuple[int, ...] = ()
@@ -118,7 +120,7 @@ class Coordinator:
         if not self.sites:
             raise FedpubError("a federation needs at least one site; admit one with fedpub coordinator admit")
         terms.check()
-        self._exchange, self._path, self._event = exchange, folder / "sites.json", on_event
+        self._exchange, self._path, self._event = exchange, folder / SITES, on_event
 
     @property
     def _everyone(self) -> list[int]:
@@ -159,7 +161,7 @@ class Coordinator:
         classes: dict[str, None] = {}
         for client in self._everyone:
             classes |= dict.fromkeys(str(name) for name in said[client].fields["classes"])
-        return Known(features[0], tuple(classes))
+        return Known(tuple(self.sites), features[0], tuple(classes))
 
     def _begin(self, clients: list[int], known: Known, attempt: int) -> dict[int, Letter]:
         def letter(client: int) -> Letter:
@@ -370,7 +372,20 @@ def _measured(clients: State, answers: dict[int, Letter], number: int) -> State:
     best, best_val = tensor(clients["best"]), tensor(clients["best_val"])
     if not (val := metrics["val"].nanmean()) <= best_val:  # also where nobody has a validation set: the last
         best, best_val = torch.tensor(number), val
-    return {"base": base_K, "metrics": metrics, "best": best, "best_val": best_val}
+    state: State = {"base": base_K, "metrics": metrics, "best": best, "best_val": best_val}
+    return state | _embeddings(clients, answers, len(base_K))
+
+
+def _embeddings(clients: State, answers: dict[int, Letter], count: int) -> State:
+    """The last functional embedding of every site, [K, H], for those that join later; zeros where there was none."""
+    found = {client: tensor(one.message["embedding"]) for client, one in answers.items() if "embedding" in one.message}
+    if not found:
+        return {name: clients[name] for name in ("embedding",) if name in clients}
+    some = next(iter(found.values()))
+    kept_KH = tensor(clients["embedding"]).clone() if "embedding" in clients else some.new_zeros(count, some.shape[1])
+    for client, own in found.items():
+        kept_KH[client] = own[0]
+    return {"embedding": kept_KH}
 
 
 def _one(message: Message) -> Message:

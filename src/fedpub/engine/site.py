@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +26,7 @@ from fedpub.data.clients import Clients, stack
 from fedpub.data.graph import Graph
 from fedpub.data.subgraph import Subgraph
 from fedpub.data.subgraph_files import read_subgraph, subgraph_digest
+from fedpub.engine.joining import answer_join
 from fedpub.engine.simulate import Federation, check_declared, first_weights, measure
 from fedpub.engine.wire import Letter, Precision, decode, encode
 from fedpub.errors import FedpubError
@@ -278,6 +280,21 @@ class Site:
         self.news, self.finished = f"finished; its model is in {self.folder / 'model'}", True
         return encode(Letter("finished", {}, {}))
 
+    def _join(self, run: str, asked: Letter, digest: str) -> bytes:
+        """Become like the members of a finished run; nothing of it is needed after a restart."""
+        held = {name: asked.fields[name] for name in ("experiment", "client", "classes", "precision")}
+        if run not in self._parts:
+            self._parts = {run: self._part(run, held)}
+        part = self._parts[run]
+
+        def keep(weights: Tree, numbers: dict[str, float]) -> None:
+            save_model(self.folder / "model", weights, self._card(part, 0, numbers))
+
+        answer = answer_join(part, asked, self.folder, keep)
+        if answer.fields:
+            self.news, self.finished = f"joined; its model is in {self.folder / 'model'}", True
+        return encode(answer)
+
     def _keep_model(self, part: Part, state: State, base: int, best: int) -> None:
         """The personal model of the best round so far, for use without the federation.
 
@@ -285,9 +302,13 @@ class Site:
         """
         if not best or best < base or self._kept == (part.folder, best):
             return
-        experiment = part.experiment
         metrics, _ = measure(part.algorithm, part.ctx, state, part.data)
-        card = ModelCard(
+        save_model(self.folder / "model", part.algorithm.personal(state), self._card(part, best, _numbers(metrics)))
+        self._kept = (part.folder, best)
+
+    def _card(self, part: Part, number: int, metrics: Mapping[str, float]) -> ModelCard:
+        experiment = part.experiment
+        return ModelCard(
             model=experiment.model,
             hidden=experiment.hidden,
             task=experiment.task,
@@ -296,15 +317,13 @@ class Site:
             classes=part.classes,
             method=experiment.method,
             site=self.name,
-            round=best,
+            round=number,
             seed=experiment.seed,
             dtype=experiment.dtype,
             meta=dict(self.source.graph.meta) if isinstance(self.source, OwnGraph) else {},
             val=_known(metrics["val"]),
             test=_known(metrics["test"]),
         )
-        save_model(self.folder / "model", part.algorithm.personal(state), card)
-        self._kept = (part.folder, best)
 
 
 def _kept_rounds(folder: Path) -> list[int]:
@@ -317,8 +336,8 @@ def _first_numbers(part: Part) -> dict[str, Any]:
     return {"metrics": _numbers(metrics), "test_size": int(sizes[0]), "idle": not part.own.num_train}
 
 
-def _known(value_R: Tensor) -> float | None:
-    return None if torch.isnan(value_R[0]) else float(value_R[0])
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
 
 
 def _numbers(metrics: dict[str, Tensor]) -> dict[str, float]:
@@ -353,4 +372,5 @@ _HANDLERS: dict[str, Callable[[Site, str, Letter, str], bytes]] = {
     "ready": Site._ready,
     "round": Site._round,
     "finish": Site._finish,
+    "join": Site._join,
 }

@@ -24,7 +24,7 @@ server, client = ServerApp(), ClientApp()
 def coordinate(grid: Grid, context: Context) -> None:
     from fedpub.engine.flower.server import coordinate
 
-    coordinate(grid, Path(str(context.run_config["folder"])))
+    coordinate(grid, Path(str(context.run_config["folder"])), bool(context.run_config["joins"]))
 
 
 @client.query()  # type: ignore[untyped-decorator]

@@ -16,10 +16,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from fedpub.engine.federate import SITES
 from fedpub.engine.flower.folder import CoordinatorConfig, CoordinatorFolder
 from fedpub.engine.flower.gate import Gate
 from fedpub.engine.flower.keys import check_certificate, read_admitted
 from fedpub.engine.flower.processes import LEADER, QUIET, command, free_port, is_alive, require_flower, start, stop
+from fedpub.engine.joining import check_joinable
 from fedpub.errors import FedpubError
 from fedpub.files import write_text
 from fedpub.results import Row, RunDirectory, read_rows
@@ -45,6 +47,7 @@ clientapp = "fedpub_app.app:client"
 
 [tool.flwr.app.config]
 folder = ""
+joins = false
 """
 # Flower looks for these names without running the file.
 CODE = """\
@@ -64,9 +67,14 @@ def write_app(folder: Path) -> None:
     write_text(folder / "fedpub_app" / "app.py", CODE)
 
 
-def check_run(folder: CoordinatorFolder, config: CoordinatorConfig, resume: bool) -> None:
+def check_run(folder: CoordinatorFolder, config: CoordinatorConfig, resume: bool, joins: bool) -> None:
     out = folder.out(config)
-    begun = (out / "clients.csv").is_file() or folder.nodes.with_name("sites.json").is_file()
+    if joins:
+        check_joinable(config.experiment.algorithm())
+        if not RunDirectory(out).finished:
+            raise FedpubError(f"the run of {folder.path} is not finished: sites can join when it is")
+        return
+    begun = (out / "clients.csv").is_file() or (folder.path / SITES).is_file()
     if begun and not resume:
         raise FedpubError(
             f"{folder.path} holds a run that has begun: go on with it by --resume, or init another folder"
@@ -78,10 +86,11 @@ def check_run(folder: CoordinatorFolder, config: CoordinatorConfig, resume: bool
 class Running:
     """A coordinator at work: a context that starts its processes and ends them."""
 
-    def __init__(self, path: Path, resume: bool = False) -> None:
+    def __init__(self, path: Path, resume: bool = False, joins: bool = False) -> None:
         require_flower()
         self.folder, self.config = CoordinatorFolder(path.resolve()), CoordinatorConfig.load(path)
-        check_run(self.folder, self.config, resume)
+        check_run(self.folder, self.config, resume, joins)
+        self._joins = joins
         self.sites = read_admitted(self.folder.admitted)
         if not self.sites:
             raise FedpubError(f"{self.folder.admitted} admits no site; add one with fedpub coordinator admit")
@@ -96,9 +105,9 @@ class Running:
             self._link = self._start_link(port)
             stack.callback(stop, [self._link])
             self._wait_for(port)
+            self._register(port)
             largest = self.config.terms.max_message * 2**20
             stack.enter_context(Gate(self.config.bind, self.config.port, port, self.folder.path, largest=largest))
-            self._register(port)
             write_app(self.folder.flower / "app")
             self._submit()
             self._stack = stack.pop_all()
@@ -168,7 +177,8 @@ class Running:
     def _submit(self) -> None:
         self.folder.process.unlink(missing_ok=True)
         self.folder.failure.unlink(missing_ok=True)
-        where = f"folder={json.dumps(str(self.folder.path))}"
+        self.folder.joined.unlink(missing_ok=True)
+        where = f"folder={json.dumps(str(self.folder.path))} joins={json.dumps(self._joins)}"
         self._flwr("run", self.folder.flower / "app", CONNECTION, "--run-config", where)
         self._submitted = time.monotonic()
 
@@ -190,7 +200,7 @@ class Running:
                 told += 1
                 if on_event:
                     on_event(event)
-            if RunDirectory(out).finished:
+            if self.folder.joined.is_file() if self._joins else RunDirectory(out).finished:
                 return RunDirectory(out).summary()
             if self.folder.failure.is_file():
                 raise FedpubError(self.folder.failure.read_text(encoding="utf-8").strip())

@@ -76,6 +76,11 @@ class CoordinatorFolder:
         return self.path / "failed.txt"
 
     @property
+    def joined(self) -> Path:
+        """There when every new site has had its turn."""
+        return self.path / "joined"
+
+    @property
     def flower(self) -> Path:
         """Flower's own files: its app, configuration and database."""
         return self.path / "flower"

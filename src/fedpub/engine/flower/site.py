@@ -13,7 +13,7 @@ from fedpub.engine.flower.relay import answering
 from fedpub.engine.flower.sites import AUTHORITY, SiteConfig, open_site
 from fedpub.errors import FedpubError
 
-AGAIN, FIRST_PAUSE, LAST_PAUSE = 3.0, 1.0, 60.0
+AGAIN, FIRST_PAUSE, LAST_PAUSE = 3.0, 1.0, 5.0  # after a kill Flower holds a key to be in use for a minute
 
 
 def run_site(path: Path, say: Callable[[str], None], *, once: bool = False, wait: bool = True) -> None:
