@@ -15,6 +15,7 @@ from fedpub.engine.deployed import play
 from fedpub.engine.federate import Coordinator, Known, Terms
 from fedpub.engine.joining import Finished, check_joinable
 from fedpub.engine.site import OnePiece, Site
+from fedpub.engine.table import Table
 from fedpub.engine.wire import decode
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment, prepare, run
@@ -23,32 +24,6 @@ from fedpub.results import RunDirectory, read_rows
 
 RUN = "0123456789abcdef"
 TERMS = Terms(deadline=5, patience=20)
-
-
-class Table:
-    """Sites around one table: letters are handed over, and come through files all the same."""
-
-    def __init__(self, folder: Path, experiment: Experiment) -> None:
-        ready = prepare(experiment.resolved())
-        self.folder, self.names = folder, [f"site-{own.id}" for own in ready.federation.subgraphs]
-        for name, own in zip(self.names, ready.federation.subgraphs, strict=True):
-            write_subgraph(folder / name / "piece.safetensors", own, ready.graph.classes)
-        self.sites: dict[int, Site] = {}
-        self.letters = 0
-
-    def site(self, client: int) -> Site:
-        if client not in self.sites:
-            place = self.folder / self.names[client]
-            self.sites[client] = Site(place, self.names[client], lambda: OnePiece(place / "piece.safetensors"))
-        return self.sites[client]
-
-    def restart(self) -> None:
-        """Every site's process dies: only what is on disk is left."""
-        self.sites = {}
-
-    def __call__(self, letters: Mapping[int, bytes], deadline: float) -> dict[int, bytes]:
-        self.letters += len(letters)
-        return {client: self.site(client).answer(letter) for client, letter in letters.items()}
 
 
 def number_of(letters: Mapping[int, bytes]) -> set[int]:

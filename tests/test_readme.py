@@ -68,3 +68,11 @@ def test_make_targets_exist():
     makefile = (Path(__file__).parents[1] / "Makefile").read_text()
     for target in re.findall(r"^make (\w+)", "\n".join(blocks("sh")), flags=re.M):
         assert re.search(rf"^{target}:", makefile, flags=re.M)
+
+
+def test_predictions_as_written(real_data, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (command,) = [command for command in commands("console") if command.startswith("fedpub predict")]
+    assert main(["run", "--dataset", "cora", "--clients", "5", "--rounds", "2", "--out", "runs/cora"]) == 0
+    assert main(shlex.split(command)[1:]) == 0
+    assert (tmp_path / "predictions.parquet").is_file()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
@@ -15,6 +16,7 @@ from fedpub.bench.partition import bench_partition
 from fedpub.bench.scale import bench_scale
 from fedpub.bench.sparse import bench_sparse
 from fedpub.bench.timing import Timing
+from fedpub.bench.wire import bench_wire
 from fedpub.files import write_text
 
 
@@ -167,6 +169,38 @@ def sparse(
         json: Also write the timings to this file.
     """
     show_timings(bench_sparse(clients, nodes, features, densities, repeats), "times dense", json)
+
+
+def wire(
+    dataset: str = "communities",
+    scenario: str = "disjoint",
+    clients: int = 4,
+    rounds: int = 30,
+    data_root: Path | None = None,
+    json: Path | None = None,
+) -> None:
+    """What a site sends and receives in a round, counted from encoded messages, at several sparsities and precisions.
+
+    Example: fedpub bench wire --clients 2 --rounds 2
+
+    Args:
+        dataset: A name from `fedpub data list` or a graph file.
+        scenario: How it is divided.
+        clients: Number of sites.
+        rounds: Rounds before the one that is counted, and that one.
+        data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
+        json: Also write the figures to this file.
+    """
+    found = bench_wire(dataset, scenario, clients, rounds, data_root)
+    table = Table(header_style="bold")
+    for heading in ("", "precision", "zeros", "kB up", "kB down", "up, FedAvg = 1", "test"):
+        table.add_column(heading, justify="left" if heading in ("", "precision") else "right")
+    for one in found:
+        sizes = (f"{one.bytes_up / 1e3:,.1f}", f"{one.bytes_down / 1e3:,.1f}", f"{one.of_fedavg:.2f}")
+        table.add_row(one.name, one.precision, f"{one.zeros:.0%}", *sizes, f"{100 * one.test:.2f}")
+    Console(highlight=False).print(table)
+    if json:
+        write_text(json, json_module.dumps([asdict(one) for one in found], indent=2) + "\n")
 
 
 def all_(quick: bool = False, device: str = "cpu", data_root: Path | None = None, json: Path | None = None) -> None:

@@ -63,7 +63,7 @@ def init_verb(arguments: list[str]) -> Callable[..., None]:
     ) -> None:
         """Make a coordinator's folder: an authority, a certificate, an empty admission list, and what is to be run.
 
-        Give ca.pem of the folder to every site; admit each site by the .pub file that it made.
+        Give ca.pem and config.json of the folder to every site; admit each site by the .pub file that it made.
 
         Example: fedpub coordinator init --folder coordinator --host fl.example.org --method fedpub --rounds 50
 
@@ -88,8 +88,9 @@ def init_verb(arguments: list[str]) -> Callable[..., None]:
         make_authority(folder)
         make_certificate(folder, list(host), days)
         config.save(folder)
+        write_text(folder / "config.json", config.experiment.to_json())  # for sites that want to know what they join
         write_text(CoordinatorFolder(folder).admitted, "# one site a line: its name and its public key\n")
-        print(f"{folder} is ready: sites need {folder / 'ca.pem'} and the address {host[0]}:{port}")
+        print(f"{folder} is ready: sites need its ca.pem, config.json and the address {host[0]}:{port}")
         print(f"then: fedpub coordinator admit --folder {folder} SITE.pub; fedpub coordinator start --folder {folder}")
 
     init.__annotations__ = {

@@ -49,24 +49,45 @@ def init(id: str, coordinator: str, graph: Path, ca: Path = Path("ca.pem"), fold
     )
 
 
-def start(folder: Path, once: bool = False, wait: bool = True) -> None:
+def start(
+    folder: Path | None = None,
+    id: str | None = None,
+    coordinator: str | None = None,
+    graph: Path | None = None,
+    once: bool = False,
+    wait: bool = True,
+) -> None:
     """Take part in the coordinator's runs until ended; after a restart the site goes on where it was.
 
     Example: fedpub site start --folder hospital-a
 
     Args:
-        folder: The site's folder.
+        folder: The site's folder; else the one with the site's name.
+        id: The site's name.
+        coordinator: The coordinator's address, where it has moved.
+        graph: The site's graph, where it has moved; a run that has begun goes on only with the same data.
         once: End when a run is finished.
         wait: Wait for a coordinator that cannot be reached; else say so and end.
     """
     from fedpub.engine.flower.site import run_site
+    from fedpub.engine.flower.sites import SiteConfig
+
+    if folder is None and id is None:
+        raise FedpubError("name the site: --folder FOLDER, or --id NAME for the folder of that name")
+    place = folder or Path(str(id))
+    config = SiteConfig.load(place)
+    if id is not None and id != config.id:
+        raise FedpubError(f"{place} is the folder of {config.id!r}, not of {id!r}; give the right --folder")
+    moved = SiteConfig(config.id, coordinator or config.coordinator, str(graph.resolve()) if graph else config.graph)
+    if moved != config:
+        moved.save(place)
 
     def end(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, end)  # as systemd ends a service: Flower's node is ended, too
     try:
-        run_site(folder, lambda line: print(line, flush=True), once=once, wait=wait)
+        run_site(place, lambda line: print(line, flush=True), once=once, wait=wait)
     except KeyboardInterrupt:
         print("ended; the site's state is in its folder")
 

@@ -1,0 +1,56 @@
+"""What a round sends, counted from the encoded messages."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedpub.engine.deployed import play
+from fedpub.engine.federate import Coordinator, Terms
+from fedpub.engine.table import Table
+from fedpub.engine.wire import Precision
+from fedpub.experiment import Experiment
+from fedpub.results import read_rows
+
+# How strongly masks are driven to zero: the L1 and the masks' learning rate.
+STRENGTHS: dict[str, dict[str, Any]] = {
+    "no L1": {"lambda1": 0.0},
+    "weak L1": {"lambda1": 3.0, "mask_lr": 6.0},
+    "strong L1": {"lambda1": 6.0, "mask_lr": 10.0},
+}
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """A site's round: what it sent and received on average, and how it did."""
+
+    name: str
+    precision: Precision
+    zeros: float
+    bytes_up: float
+    bytes_down: float
+    of_fedavg: float  # bytes up, FedAvg's are 1
+    test: float
+
+
+def bench_wire(dataset: str, scenario: str, clients: int, rounds: int, root: Path | None) -> list[Traffic]:
+    """The last round of runs with the same data, through letters and files in this process."""
+    cells: list[tuple[str, str, dict[str, Any], Precision]] = [("FedAvg", "fedavg", {}, "exact")]
+    cells += [(f"FED-PUB, {name}", "fedpub", options, "exact") for name, options in STRENGTHS.items()]
+    cells += [("FED-PUB, strong L1", "fedpub", STRENGTHS["strong L1"], kind) for kind in ("float16", "int8")]
+    found: list[Traffic] = []
+    for name, method, options, precision in cells:
+        experiment = Experiment(dataset, scenario, clients, method, options, rounds=rounds)
+        with tempfile.TemporaryDirectory() as folder:
+            place = Path(folder)
+            table = Table(place / "sites", experiment, root)
+            terms = Terms(precision=precision)
+            coordinator = Coordinator(experiment, "0" * 16, table.names, table, place / "sites", terms)
+            summary = play(coordinator, place / "run")
+            last = read_rows(place / "run")[-1]
+        up, down = (sum(last.clients[column]) / clients for column in ("bytes_up", "bytes_down"))
+        first = found[0].bytes_up if found else up
+        found.append(Traffic(name, precision, last.mean("sparsity"), up, down, up / first, summary["test"]))
+    return found

@@ -1,0 +1,34 @@
+"""Sites around one table: letters are handed over in this process, and go through bytes and files all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from fedpub.data.subgraph_files import write_subgraph
+from fedpub.engine.site import OnePiece, Site
+from fedpub.experiment import Experiment, prepare
+
+
+class Table:
+    """An exchange with a site for every client of an experiment, each in a folder of its own."""
+
+    def __init__(self, folder: Path, experiment: Experiment, root: Path | None = None) -> None:
+        ready = prepare(experiment.resolved(), root)
+        self.folder, self.names = folder, [f"site-{own.id}" for own in ready.federation.subgraphs]
+        for name, own in zip(self.names, ready.federation.subgraphs, strict=True):
+            write_subgraph(folder / name / "piece.safetensors", own, ready.graph.classes)
+        self.sites: dict[int, Site] = {}
+
+    def site(self, client: int) -> Site:
+        if client not in self.sites:
+            place = self.folder / self.names[client]
+            self.sites[client] = Site(place, self.names[client], lambda: OnePiece(place / "piece.safetensors"))
+        return self.sites[client]
+
+    def restart(self) -> None:
+        """Every site's process dies: only what is on disk is left."""
+        self.sites = {}
+
+    def __call__(self, letters: Mapping[int, bytes], deadline: float) -> dict[int, bytes]:
+        return {client: self.site(client).answer(letter) for client, letter in letters.items()}
