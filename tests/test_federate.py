@@ -277,3 +277,11 @@ def test_a_new_site_joins_a_finished_run(method, tmp_path):
 def test_nobody_can_join_what_shares_nothing_or_too_much(method):
     with pytest.raises(FedpubError, match="a new site cannot join"):
         check_joinable(small(method).algorithm())
+
+
+def test_cora_at_four_sites(real_data, tmp_path):
+    experiment = small("fedpub", dataset="cora", hidden=16, rounds=4, options={"lambda1": 3.0, "mask_lr": 6.0})
+    run(experiment, tmp_path / "simulated")
+    table = Table(tmp_path / "sites", experiment)
+    play(coordinator(table, experiment), tmp_path / "deployed")
+    assert_same_rows(tmp_path / "deployed", tmp_path / "simulated")

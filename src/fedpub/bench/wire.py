@@ -17,8 +17,8 @@ from fedpub.results import read_rows
 # How strongly masks are driven to zero: the L1 and the masks' learning rate.
 STRENGTHS: dict[str, dict[str, Any]] = {
     "no L1": {"lambda1": 0.0},
-    "weak L1": {"lambda1": 3.0, "mask_lr": 6.0},
-    "strong L1": {"lambda1": 6.0, "mask_lr": 10.0},
+    "weak L1": {"lambda1": 0.7, "mask_lr": 7.0},
+    "strong L1": {"lambda1": 3.0, "mask_lr": 5.0},
 }
 
 
