@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: demo test test-slow lint format clean
+.PHONY: demo test test-slow docs wheel-test lint format clean
 
 demo: $(INSTALLED)
 	$(BIN)/fedpub demo
@@ -13,6 +13,21 @@ test: lint
 
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow
+
+# What is packaged works without this checkout: in an environment of its own, from an empty folder.
+wheel-test:
+	@set -e; there=$$(mktemp -d); trap 'rm -rf "$$there"' EXIT; rm -rf build; unset PYTHONPATH; \
+	$(PYTHON) -m venv "$$there/venv"; bin="$$there/venv/bin"; pip="$$bin/python -m pip --quiet --disable-pip-version-check"; \
+	$$pip wheel -c constraints.txt --no-deps --wheel-dir build .; \
+	$$pip install -c constraints.txt build/*.whl; \
+	mkdir "$$there/empty"; cd "$$there/empty"; export FEDPUB_CACHE="$$there/cache"; \
+	"$$bin/fedpub" run --dataset communities --rounds 2 --quiet; \
+	"$$bin/fedpub" doctor
+
+# The pages that are made of the code, then the site in build/docs, which needs no network; a warning is an error.
+docs: $(INSTALLED)
+	$(BIN)/python docs/generate.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

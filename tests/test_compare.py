@@ -14,7 +14,7 @@ from scipy import stats
 import fedpub.experiment
 from fedpub.algorithms import METHODS
 from fedpub.cli import main
-from fedpub.compare import Cell, Run, compare, paired_p, plan, scores
+from fedpub.comparison import Cell, Run, compare, paired_p, plan, scores
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.results import Row
@@ -142,7 +142,7 @@ def test_all_methods_stand_in_one_table(words, tmp_path, capsys, monkeypatch):
     table = capsys.readouterr().out
     assert "2 seeds" in table
     for method in METHODS:
-        summaries = [json.loads(path.read_text()) for path in (tmp_path / "runs").rglob(f"{method}-*/summary.json")]
+        summaries = [json.loads(path.read_text()) for path in (tmp_path / "runs").rglob(f"{method}-seed*/summary.json")]
         mean = 100 * np.mean([summary["test"] for summary in summaries])
         worst = 100 * np.mean([summary["worst_client_test"] for summary in summaries])
         (line,) = (line for line in table.splitlines() if line.split()[1:2] == [method])

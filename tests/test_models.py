@@ -202,7 +202,7 @@ def test_init(model: Model) -> None:
 
 
 def test_the_models_by_name() -> None:
-    assert {name: kind.__name__ for name, kind in MODELS.items()} == {"gcn": "GCN", "sage": "GraphSAGE"}
+    assert {name: kind.__name__ for name, kind in MODELS.items()} == {"gcn": "GCN", "sage": "GraphSAGE", "twin": "Twin"}
 
 
 @MODEL

@@ -63,6 +63,7 @@ def hosts() -> Iterator[None]:
         ip("netns", "del", f"{PREFIX}{name}")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(500)
 def test_a_site_is_cut_off_for_a_while(hosts, tmp_path):
     """The others go on without it; it comes back with its state, and the numbers are those of such a simulation."""

@@ -178,8 +178,8 @@ def test_the_variants_do_something():
     assert ((plain_R < pruned_R) & (pruned_R < 1)).sum() > 3
     weights = {name: pack(measured.snapshot.clients)["weights/conv1.weight"] for name, measured in last.items()}
     alike = {(a, b) for a in weights for b in weights if a < b and torch.equal(weights[a], weights[b])}
-    # FedAvg and GCFL before its first split are the same method.
-    assert alike <= {("fedavg", "gcfl")}
+    # FedAvg and GCFL before its first split are the same method; FED-PUB-plus learns together what FED-PUB does.
+    assert alike <= {("fedavg", "gcfl"), ("fedpub", "fedpub-plus")}
     idle = [client for client in range(CLIENTS) if torch.isnan(last["fedpub"].loss_R[client])]
     assert len(idle) == CLIENTS // 2
 

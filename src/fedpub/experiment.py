@@ -24,7 +24,7 @@ from fedpub.engine.setup import OnStep, SetUp, set_up
 from fedpub.engine.simulate import Federation, first_weights, simulate
 from fedpub.errors import FedpubError, unknown
 from fedpub.interrupt import interruptible
-from fedpub.models import MODELS
+from fedpub.models import MODELS, Model
 from fedpub.results import NO_SETUP, Record, Row, RunDirectory, read_rows
 from fedpub.tasks import TASKS, LinkPrediction, NodeClassification, Task
 from fedpub.tasks.link_prediction import Decoder
@@ -43,7 +43,9 @@ ROUNDS_AND_EPOCHS = {
 # Link prediction steps on all edges at once, where the paper steps on batches of them: an epoch there is many steps.
 LINK_ROUNDS_AND_EPOCHS = (100, 20)
 OFFICIAL_WEIGHT_DECAY = 1e-6
+USUAL: Mapping[str, Any] = {"model": "gcn", "hidden": 128, "dropout": 0.5}  # where a method has no `usual` of its own
 TAU, TAU_OVERLAPPING, TAU_SYNTHETIC = 3.0, 5.0, 10.0
+OBJECT = "python:"  # before the name of a method or a model that is an object of the program that runs it
 
 
 @dataclass(frozen=True)
@@ -57,19 +59,19 @@ class Experiment:
     clients: int | None = None
     """Number of clients; none for natural clients."""
     method: str = "fedpub"
-    """local, fedavg, fedprox, fedper, fedgnn, fedsage, gcfl, oracle or fedpub."""
+    """local, fedavg, fedprox, fedper, fedgnn, fedsage, gcfl, oracle, fedpub or fedpub-plus."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Hyper-parameters of the method."""
     task: str = "node-classification"
     """node-classification or link-prediction."""
     decoder: Decoder = "dot"
     """How link prediction scores two nodes: the product of their embeddings, or a small network on it (mlp)."""
-    model: str = "gcn"
-    """gcn or sage."""
-    hidden: int = 128
-    """Width of the hidden layers."""
-    dropout: float = 0.5
-    """Share of hidden values that is dropped in training."""
+    model: str | None = None
+    """gcn, sage or twin. None: the method's usual one, gcn but for fedpub-plus."""
+    hidden: int | None = None
+    """Width of the hidden layers. None: the method's usual one, 128 but for fedpub-plus."""
+    dropout: float | None = None
+    """Share of hidden values that is dropped in training. None: the method's usual one, 0.5 but for fedpub-plus."""
     rounds: int | None = None
     """Rounds of communication."""
     epochs: int | None = None
@@ -98,15 +100,13 @@ class Experiment:
     def resolved(self) -> Experiment:
         """Checked, with nothing left open."""
         check_types(self, "")
-        if self.method not in METHODS:
-            raise unknown("method", self.method, METHODS)
-        for name, known in (("task", TASKS), ("model", MODELS)):
-            if getattr(self, name) not in known:
-                raise unknown(name, getattr(self, name), known)
-        usual = LINK_ROUNDS_AND_EPOCHS if self._links else ROUNDS_AND_EPOCHS.get(self.dataset, (100, 1))
-        rounds, epochs = usual
+        if self.task not in TASKS:
+            raise unknown("task", self.task, TASKS)
+        rounds, epochs = LINK_ROUNDS_AND_EPOCHS if self._links else ROUNDS_AND_EPOCHS.get(self.dataset, (100, 1))
+        usual = {**USUAL, **getattr(METHODS.get(self.method), "usual", {})}
         filled = replace(
             self,
+            **{name: value for name, value in usual.items() if getattr(self, name) is None},
             dataset=datasets.absolute(self.dataset),
             scenario=self.scenario or default_scenario(self.clients),
             rounds=rounds if self.rounds is None else self.rounds,
@@ -116,6 +116,7 @@ class Experiment:
             ratios=self.ratios or (LINK_RATIOS if self._links else datasets.split_ratios(self.dataset)),
         )
         algorithm = filled.algorithm()
+        filled.net()
         filled._check()
         return replace(filled, options=dataclasses.asdict(algorithm))  # type: ignore[call-overload]
 
@@ -154,13 +155,17 @@ class Experiment:
 
     def algorithm(self) -> Algorithm:
         """The method with its hyper-parameters."""
-        kind: Any = METHODS[self.method]
+        kind: Any = _named("method", self.method, METHODS)
         known = {one.name for one in fields(kind)}
         for name in self.options:
             if name not in known:
                 raise unknown(f"option of {self.method}", name, sorted(known) or ["(it has none)"])
         algorithm: Algorithm = kind(**self.options)
         check_types(algorithm, f"{self.method}.")
+        return self.filled(algorithm)
+
+    def filled(self, algorithm: Algorithm) -> Algorithm:
+        """The method, with what it leaves open as in the paper."""
         if isinstance(algorithm, FedPub) and algorithm.tau is None:
             tau = TAU_OVERLAPPING if self.scenario == "overlapping" else TAU
             return replace(algorithm, tau=TAU_SYNTHETIC if self.dataset in SYNTHETIC else tau)
@@ -168,15 +173,27 @@ class Experiment:
             return replace(algorithm, relation="neighbourhood" if self.scenario == "overlapping" else "similarity")
         return algorithm
 
+    @property
+    def width(self) -> int:
+        assert self.hidden is not None, "only a resolved experiment has a width"
+        return self.hidden
+
+    def net(self) -> Model:
+        """The model with its sizes."""
+        assert self.model is not None, "only a resolved experiment has a model"
+        model: Model = _named("model", self.model, MODELS)(self.width)
+        return model
+
     def learns(self) -> Task:
         """The task with its settings."""
-        return LinkPrediction(self.hidden, self.decoder) if self._links else NodeClassification()
+        return LinkPrediction(self.width, self.decoder) if self._links else NodeClassification()
 
     def context(self) -> Context:
         assert self.epochs is not None, "only a resolved experiment has a context"
         assert self.weight_decay is not None
+        assert self.dropout is not None
         return Context(
-            model=MODELS[self.model](self.hidden),
+            model=self.net(),
             task=self.learns(),
             seed=self.seed,
             round=0,
@@ -187,7 +204,7 @@ class Experiment:
         )
 
     def to_json(self) -> str:
-        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
+        return json.dumps({one.name: getattr(self, one.name) for one in fields(Experiment)}, indent=2) + "\n"
 
     @staticmethod
     def from_json(text: str, place: Path) -> Experiment:
@@ -209,6 +226,18 @@ class Experiment:
         return Experiment(**content)
 
 
+def _named(kind: str, name: str, known: Mapping[str, Any]) -> Any:
+    """What a name stands for."""
+    if name.startswith(OBJECT):
+        raise FedpubError(
+            f"the {kind} {name.removeprefix(OBJECT)!r} is an object of the program that made this run, which no name "
+            f"can stand for: run it from there, by fedpub.run with that object as its {kind}"
+        )
+    if name not in known:
+        raise unknown(kind, name, known)
+    return known[name]
+
+
 @dataclass(frozen=True, eq=False)
 class Prepared:
     """The data of an experiment, divided among its clients."""
@@ -223,18 +252,20 @@ class Prepared:
         return tuple(own.id for own in self.federation.subgraphs if not own.num_train)
 
 
-def prepare(experiment: Experiment, root: Path | None = None, chunk: int | None = None) -> Prepared:
-    """Load, split and divide the graph of a resolved experiment."""
+def prepare(
+    experiment: Experiment, root: Path | None = None, chunk: int | None = None, graph: Graph | None = None
+) -> Prepared:
+    """Load, split and divide the graph of a resolved experiment; `graph` is it where it need not be loaded."""
     assert experiment.scenario is not None
     assert experiment.data_seed is not None
     assert experiment.ratios is not None
-    graph = datasets.load(experiment.dataset, root)
+    graph = datasets.load(experiment.dataset, root) if graph is None else graph
     if not graph.num_features:
         raise FedpubError(
             f"graph {graph.name!r} has no features to learn from; give its nodes some, such as their degree"
         )
     parts = cached_partition(graph, experiment.scenario, experiment.clients, experiment.data_seed, experiment.alpha)
-    kind, task = MODELS[experiment.model].propagation, experiment.learns()
+    kind, task = experiment.net().propagation, experiment.learns()
     how = (graph, parts.nodes, experiment.data_seed, experiment.ratios, kind)
     report = None
     if isinstance(experiment.algorithm(), Oracle):
@@ -270,12 +301,14 @@ def run(
     on_step: OnStep | None = None,
     prepared: Prepared | None = None,
     keep_state: bool = True,
+    graph: Graph | None = None,
 ) -> Result:
     """Run an experiment; with `out` it is kept in a run directory and can be resumed after any kill.
 
     `chunk` clients are computed at a time, or as many as fit into `max_memory` GiB; results do not depend on it.
     `on_round` is told each row and the number of rounds, `on_step` what set-up does before them; `prepared` saves
-    loading the same data again; without `keep_state` a finished run leaves what was measured, but no models.
+    loading the same data again; without `keep_state` a finished run leaves what was measured, but no models. `graph` is
+    one that no file holds yet: a new run saves it to the file that the experiment names as its dataset.
     """
     experiment = experiment.resolved()
     if chunk is not None and chunk < 1:
@@ -289,7 +322,7 @@ def run(
         store = _reopen(experiment, out)
     elif out is not None:
         RunDirectory.check_free(out)
-    ready = prepared or prepare(experiment, root, chunk)
+    ready = prepared or prepare(experiment, root, chunk, graph)
     if max_memory is not None:
         fitting = within(experiment.algorithm(), experiment.context(), ready.federation, max_memory * 2**30)
         ready = replace(ready, federation=fitting)
@@ -300,6 +333,8 @@ def run(
     elif out is not None:  # nothing is written before data and method are known to be good
         experiment.algorithm().init_server(first_weights(ready.federation, experiment.context()), 1)
         store = RunDirectory.create(out, experiment.to_json(), ready.graph.digest())
+        if graph is not None:
+            graph.save(Path(experiment.dataset))
     if store is None:
         return _run(experiment, ready, None, checkpoint_seconds, on_round, on_step, keep_state)
     with store.locked(), interruptible() as stop:
@@ -378,7 +413,9 @@ def _set_up(
 
 def _reopen(experiment: Experiment, out: Path) -> RunDirectory:
     """The directory of an earlier run of the same experiment."""
-    held = Experiment.from_json(RunDirectory.config(out), out / "config.json").resolved()
+    held = Experiment.from_json(RunDirectory.config(out), out / "config.json")
+    if not any(str(name).startswith(OBJECT) for name in (held.method, held.model)):  # else only its program can
+        held = held.resolved()
     different = [one.name for one in fields(Experiment) if getattr(held, one.name) != getattr(experiment, one.name)]
     if different:
         name = different[0]

@@ -56,6 +56,12 @@ class ModelCard:
     meta: Mapping[str, str] = field(default_factory=dict)  # of the graph it learnt from: how columns became features
     fedpub: str = __version__
 
+    @staticmethod
+    def of(experiment: Experiment, **known: Any) -> ModelCard:
+        """The card of a model that came from a resolved experiment."""
+        same = ("model", "hidden", "task", "decoder", "method", "seed", "dtype")
+        return ModelCard(**{name: getattr(experiment, name) for name in same}, **known)
+
     def net(self) -> Model:
         return MODELS[self.model](self.hidden)
 
@@ -167,18 +173,12 @@ def model_of_run(run: Path, client: int, root: Path | None = None) -> tuple[Tree
     best = [measured for measured in read_rows(run) if measured.round == summary.get("best_round")]
     try:
         graph = _graph_of(experiment, run, root)
-        card = ModelCard(
-            model=experiment.model,
-            hidden=experiment.hidden,
-            task=experiment.task,
-            decoder=experiment.decoder,
+        card = ModelCard.of(
+            experiment,
             num_features=_input(weights),
             classes=graph.classes if graph else _numbers(experiment, weights),
-            method=experiment.method,
             site=str(client),
             round=int(header["round"]),
-            seed=experiment.seed,
-            dtype=experiment.dtype,
             val=_known(best[0].clients["val"][client]) if best else None,
             test=_known(best[0].clients["test"][client]) if best else None,
             meta=dict(graph.meta) if graph else {},

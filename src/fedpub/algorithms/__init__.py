@@ -8,6 +8,7 @@ from fedpub.algorithms.fedgnn import FedGNN
 from fedpub.algorithms.fedper import FedPer
 from fedpub.algorithms.fedprox import FedProx
 from fedpub.algorithms.fedpub import FedPub
+from fedpub.algorithms.fedpub_plus import FedPubPlus
 from fedpub.algorithms.fedsage import FedSage
 from fedpub.algorithms.gcfl import GCFL
 from fedpub.algorithms.local import Local
@@ -23,6 +24,7 @@ METHODS: dict[str, type[Algorithm]] = {
     "gcfl": GCFL,
     "oracle": Oracle,
     "fedpub": FedPub,
+    "fedpub-plus": FedPubPlus,
 }
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "FedPer",
     "FedProx",
     "FedPub",
+    "FedPubPlus",
     "FedSage",
     "Local",
     "Oracle",

@@ -161,9 +161,9 @@ class FedPub:
             up["active"] = tree_map(sent_entries, masks)
         if "embedding" in self.uploads:
             with torch.no_grad():
-                up["embedding"] = ctx.model.embed(self.personal(own), self.proxy_graph(ctx, data))
+                up["embedding"] = ctx.model.embed(self.masked(own), self.proxy_graph(ctx, data))
         if "personal" in self.uploads:
-            up["personal"] = self.personal(own)
+            up["personal"] = self.masked(own)
         if "labels" in self.uploads:
             rows = data.train_rows
             cell = data.segments.owner_N[rows] * data.num_classes + data.y_N[rows]
@@ -234,6 +234,10 @@ class FedPub:
         return cosine(flatten(weights | {name: weights[name] * active[name] for name in active}))
 
     def personal(self, own: State) -> Tree:
+        return self.masked(own)
+
+    def masked(self, own: State) -> Tree:
+        """θ ⊙ μ."""
         masks = tree(own["masks"])
         if self.official:
             masks = tree_map(lambda mask: mask.masked_fill(mask.abs() < self.lambda1, 0.0), masks)

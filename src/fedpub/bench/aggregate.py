@@ -25,7 +25,7 @@ def bench_aggregate(
     place = torch.device(device)
     machine = measure(place, torch.float32)
     experiment = Experiment(method="fedpub").resolved()
-    ctx, hidden = experiment.context(), experiment.hidden
+    ctx, hidden = experiment.context(), experiment.width
     for count in clients:
         method = FedPub(tau=5.0)
         stream = torch_stream(0, "aggregate", count)

@@ -98,7 +98,7 @@ def pyg_loop(experiment: Experiment, federation: Federation) -> Iterator[float]:
     device = federation.device
     norms: dict[int, Tensor] = {}
     data = [pyg_data(own, norms, device) for own in federation.subgraphs]
-    sizes = (federation.num_features, experiment.hidden, federation.num_classes)
+    sizes = (federation.num_features, experiment.width, federation.num_classes)
     models = [pyg_model(*sizes, norms, with_masks=fedpub).to(device) for _ in data]
     optimisers = [torch.optim.Adam(model.parameters(), lr=experiment.lr) for model in models]
     proxy = random_proxy("sbm", 0, federation.num_features, "symmetric", 0.01, device, torch.float32)

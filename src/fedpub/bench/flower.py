@@ -81,7 +81,7 @@ def _model(experiment: Experiment, root: Path | None) -> Any:
     from fedpub.bench.engine import pyg_model
 
     federation, _, norms = _data(experiment.to_json(), root)
-    return pyg_model(federation.num_features, experiment.hidden, federation.num_classes, norms, with_masks=False)
+    return pyg_model(federation.num_features, experiment.width, federation.num_classes, norms, with_masks=False)
 
 
 def train_one(experiment: Experiment, client: int, root: Path | None, weights: dict[str, Any]) -> dict[str, Any]:

@@ -66,7 +66,7 @@ class Work:
 
 def round_work(experiment: Experiment, data: Clients) -> Work:
     """What a round of FedAvg or FED-PUB must do: one local epoch, evaluation, embedding, aggregation."""
-    k, n, h, c = data.num_clients, sum(data.segments.sizes), experiment.hidden, data.num_classes
+    k, n, h, c = data.num_clients, sum(data.segments.sizes), experiment.width, data.num_classes
     fedpub = experiment.method == "fedpub"
     seen = float(data.seen_propagated_KF.sum())  # input rows that count, of all clients
     edges = data.adjacency.forward._nnz()

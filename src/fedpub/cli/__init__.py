@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -45,11 +46,17 @@ VERBS: dict[str, tuple[str, str]] = {
     "data stats": ("data:stats", "what the clients of a partition look like"),
     "data partition": ("data:partition", "divide a graph among clients and save who holds what"),
     "data import": ("data_import:import_", "your own graph from CSV or Parquet tables"),
+    "doctor": ("doctor:doctor", "what is here, what is missing or broken, and what to do about it"),
+    "completion": ("completion:completion", "a script that lets bash, zsh or fish complete what you type"),
 }
+STATUS = """exit status:  0 done
+              1 found a problem (doctor), or an unexpected error
+              2 something that you can mend
+              130 interrupted"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb; the exit status: 0 done, 2 something the user can mend, 130 interrupted."""
+    """Run one verb; its exit status, as the overview has it."""
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] in ("-h", "--help", "help"):
         print(_overview())
@@ -64,6 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         return _run(verb, rest)
     except FedpubError as error:
+        if "--verbose" in words:
+            traceback.print_exception(error)
         print(f"fedpub: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader of our output has seen enough
@@ -90,17 +99,35 @@ def _split(words: list[str]) -> tuple[str | None, list[str]]:
 
 
 def _run(verb: str, arguments: list[str]) -> int:
-    import tyro
+    try:
+        import rich
+        import tyro
 
-    tyro.cli(action(verb, arguments), prog=f"fedpub {verb}", args=arguments)
-    return 0
+        called = action(verb, arguments)
+    except ImportError as error:
+        if str(error.name).startswith("fedpub"):  # a mistake in here
+            raise
+        if verb == "doctor":  # it tells of that, too
+            return _doctor(arguments)
+        said = " ".join(str(error).split())
+        raise FedpubError(f"{error.name or 'a package'} cannot be imported ({said}); see fedpub doctor") from error
+    rich.reconfigure(stderr=True)  # for bars that name no console, such as a download's
+    if os.environ.get("NO_COLOR") and {"-h", "--help"} & {*arguments}:
+        os.environ["TERM"] = "dumb"  # all that tyro's help heeds
+    return tyro.cli(called, prog=f"fedpub {verb}", args=arguments) or 0
 
 
-def action(verb: str, arguments: list[str]) -> Callable[..., None]:
-    """The function behind a verb."""
+def _doctor(arguments: list[str]) -> int:
+    from fedpub.cli.doctor import doctor
+
+    return doctor(json="--json" in arguments)
+
+
+def action(verb: str, arguments: list[str]) -> Callable[..., int | None]:
+    """The function behind a verb; what it returns is the exit status, None is 0."""
     module, function = VERBS[verb][0].split(":")
     found: Any = getattr(importlib.import_module(f"fedpub.cli.{module}"), function)
-    made: Callable[..., None] = found(arguments) if function.endswith("_verb") else found
+    made: Callable[..., int | None] = found(arguments) if function.endswith("_verb") else found
     return made
 
 
@@ -117,5 +144,7 @@ def _overview(group: str = "") -> str:
             *lines,
             "",
             "  --version  --help",
+            "",
+            STATUS,
         ]
     )

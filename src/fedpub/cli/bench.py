@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
-from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
@@ -17,7 +15,7 @@ from fedpub.bench.scale import bench_scale
 from fedpub.bench.sparse import bench_sparse
 from fedpub.bench.timing import Timing
 from fedpub.bench.wire import bench_wire
-from fedpub.files import write_text
+from fedpub.cli.show import JsonFile, as_json
 
 
 def engine(
@@ -28,7 +26,7 @@ def engine(
     repeats: int = 7,
     device: str = "cpu",
     data_root: Path | None = None,
-    json: Path | None = None,
+    json: JsonFile = None,
 ) -> None:
     """Seconds per round of the stacked engine beside a plain per-client loop with PyG's layers, in one run.
 
@@ -42,7 +40,7 @@ def engine(
         repeats: Rounds that are timed, after two to warm up; the median counts.
         device: cpu or cuda.
         data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
-        json: Also write the timings to this file.
+        json: Print the timings as JSON; with a file, also write them there.
     """
     found = bench_engine(dataset, scenario, clients, methods, repeats, device, data_root)
     show_timings(found, "times the PyG loop", json)
@@ -56,7 +54,7 @@ def methods(
     repeats: int = 15,
     device: str = "cpu",
     data_root: Path | None = None,
-    json: Path | None = None,
+    json: JsonFile = None,
 ) -> None:
     """Seconds per round of every method beside FedAvg's, in one run, and the seconds of its set-up.
 
@@ -70,7 +68,7 @@ def methods(
         repeats: Rounds that are timed, after two to warm up; the median counts.
         device: cpu or cuda.
         data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
-        json: Also write the timings to this file.
+        json: Print the timings as JSON; with a file, also write them there.
     """
     found = bench_methods(dataset, scenario, clients, methods, repeats, device, data_root)
     show_timings(found, "times FedAvg's speed", json)
@@ -82,7 +80,7 @@ def aggregate(
     neighbours: tuple[int, ...] = (16, 64),
     repeats: int = 5,
     device: str = "cpu",
-    json: Path | None = None,
+    json: JsonFile = None,
 ) -> None:
     """Seconds of FED-PUB's server step over all clients, and over the most similar ones with the error that makes.
 
@@ -94,7 +92,7 @@ def aggregate(
         neighbours: Numbers of most similar clients.
         repeats: Steps that are timed, after two to warm up; the median counts.
         device: cpu or cuda.
-        json: Also write the timings to this file.
+        json: Print the timings as JSON; with a file, also write them there.
     """
     show_timings(bench_aggregate(clients, features, neighbours, repeats, device), "times all clients", json)
 
@@ -104,7 +102,7 @@ def partition(
     edges: int = 1_000_000,
     clients: int = 20,
     scenarios: tuple[str, ...] = ("disjoint", "overlapping", "louvain", "random"),
-    json: Path | None = None,
+    json: JsonFile = None,
 ) -> None:
     """Seconds to divide a large random graph among clients, and of the statistics of what comes out.
 
@@ -115,7 +113,7 @@ def partition(
         edges: That are drawn.
         clients: Number of clients.
         scenarios: How it is divided.
-        json: Also write the timings to this file.
+        json: Print the timings as JSON; with a file, also write them there.
     """
     show_timings(bench_partition(nodes, edges, clients, scenarios), "", json)
 
@@ -128,7 +126,7 @@ def scale(
     neighbours: int = 16,
     rounds: int = 3,
     max_memory: float = 8.0,
-    json: Path | None = None,
+    json: JsonFile = None,
 ) -> None:
     """Seconds per client and round with few and with thousands of clients, within a given memory.
 
@@ -142,7 +140,7 @@ def scale(
         neighbours: Clients that FED-PUB averages over.
         rounds: Rounds that are timed, after one to warm up; the fastest counts.
         max_memory: GiB that may be used; states of clients go to disk where they do not fit.
-        json: Also write the timings to this file.
+        json: Print the timings as JSON; with a file, also write them there.
     """
     found = bench_scale(clients, nodes, features, method, neighbours, rounds, max_memory)
     show_timings(found, "times the speed per client", json)
@@ -154,7 +152,7 @@ def sparse(
     features: int = 1000,
     densities: tuple[float, ...] = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6),
     repeats: int = 7,
-    json: Path | None = None,
+    json: JsonFile = None,
 ) -> None:
     """Seconds of a first layer's products with sparse features, forward and backward, beside dense ones.
 
@@ -166,7 +164,7 @@ def sparse(
         features: Of each node.
         densities: Shares of non-zeros.
         repeats: Products that are timed, after two to warm up; the median counts.
-        json: Also write the timings to this file.
+        json: Print the timings as JSON; with a file, also write them there.
     """
     show_timings(bench_sparse(clients, nodes, features, densities, repeats), "times dense", json)
 
@@ -175,9 +173,9 @@ def wire(
     dataset: str = "communities",
     scenario: str = "disjoint",
     clients: int = 4,
-    rounds: int = 30,
+    rounds: int = 100,
     data_root: Path | None = None,
-    json: Path | None = None,
+    json: JsonFile = None,
 ) -> None:
     """What a site sends and receives in a round, counted from encoded messages, at several sparsities and precisions.
 
@@ -189,7 +187,7 @@ def wire(
         clients: Number of sites.
         rounds: Rounds before the one that is counted, and that one.
         data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
-        json: Also write the figures to this file.
+        json: Print the figures as JSON; with a file, also write them there.
     """
     found = bench_wire(dataset, scenario, clients, rounds, data_root)
     table = Table(header_style="bold")
@@ -198,12 +196,11 @@ def wire(
     for one in found:
         sizes = (f"{one.bytes_up / 1e3:,.1f}", f"{one.bytes_down / 1e3:,.1f}", f"{one.of_fedavg:.2f}")
         table.add_row(one.name, one.precision, f"{one.zeros:.0%}", *sizes, f"{100 * one.test:.2f}")
-    Console(highlight=False).print(table)
-    if json:
-        write_text(json, json_module.dumps([asdict(one) for one in found], indent=2) + "\n")
+    if not as_json(found, json):
+        Console(highlight=False).print(table)
 
 
-def all_(quick: bool = False, device: str = "cpu", data_root: Path | None = None, json: Path | None = None) -> None:
+def all_(quick: bool = False, device: str = "cpu", data_root: Path | None = None, json: JsonFile = None) -> None:
     """Everything, as it is documented: the engine on Cora and Computers, aggregation, partition and scale.
 
     Example: fedpub bench all --quick
@@ -212,7 +209,7 @@ def all_(quick: bool = False, device: str = "cpu", data_root: Path | None = None
         quick: A look at what comes out, on small graphs that need no download.
         device: cpu or cuda; partition and scale are measured on the CPU.
         data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
-        json: Also write the timings to this file.
+        json: Print the timings as JSON; with a file, also write them there.
     """
     both, kinds = ("fedpub", "fedavg"), ("disjoint", "overlapping", "louvain", "random")
     # Memory is counted over the whole process: what needs least comes first.
@@ -233,10 +230,10 @@ def all_(quick: bool = False, device: str = "cpu", data_root: Path | None = None
     show_timings(found, "ratio", json)
 
 
-def show_timings(found: list[Timing], heading: str, json: Path | None) -> None:
+def show_timings(found: list[Timing], heading: str, json: JsonFile) -> None:
     """A table, with the columns that have something in them; and a file."""
-    if json is not None:
-        write_text(json, json_module.dumps([one.to_json() for one in found], indent=2) + "\n")
+    if as_json([one.to_json() for one in found], json):
+        return
     columns: dict[str, list[str]] = {
         "what": [one.name for one in found],
         "clients": [str(one.clients) for one in found],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json as json_module
+import json as spelling
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,10 +11,10 @@ from typing import Annotated, Any
 import tyro
 
 from fedpub.algorithms import METHODS
-from fedpub.cli.show import progress, show_comparison
-from fedpub.compare import Run, plan, scores, to_json
-from fedpub.compare import compare as compare_runs
-from fedpub.compare import markdown as to_markdown
+from fedpub.cli.show import STDOUT, JsonFile, as_json, progress, show_comparison
+from fedpub.comparison import Run, plan, scores, to_json
+from fedpub.comparison import compare as compare_runs
+from fedpub.comparison import markdown as to_markdown
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.files import write_text
@@ -41,9 +41,10 @@ def compare(
     out: Path | None = None,
     data_root: Path | None = None,
     set: tuple[str, ...] = (),
-    json: Path | None = None,
+    json: JsonFile = None,
     markdown: Path | None = None,
     quiet: bool = False,
+    verbose: bool = False,
 ) -> None:
     """Several methods on the same data and seeds, in one table: mean, deviation and a paired test against the first.
 
@@ -57,20 +58,25 @@ def compare(
         out: Folder for the run directories; what is complete there is not run again.
         data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
         set: Hyper-parameters as method.name=value, for example fedpub.lambda1=0.3.
-        json: Also write every run's summary to this file.
+        json: Print the table and every run's summary as JSON; with a file, also write the summaries there.
         markdown: Also write the table to this file.
-        quiet: No progress bar.
+        quiet: No progress bar: only the result.
+        verbose: A line for every round on the error output, and where an error came from.
     """
     planned = plan(Experiment(**vars(common)), methods, dataset, clients, seeds, _options(set))
     runs: list[Run] = []
-    with progress(quiet, total=len(planned)) as bar:
+    with progress(quiet, verbose, len(planned)) as bar:
         for found in compare_runs(planned, out, data_root, bar.on_round, bar.on_step):
             runs.append(found)
-            if json is not None:  # after every run, so that an interruption loses nothing
-                write_text(json, json_module.dumps(to_json(runs), indent=1) + "\n")
+            if json != STDOUT:  # after every run, so that an interruption loses nothing
+                as_json(to_json(runs), json)
     if markdown is not None:
         write_text(markdown, to_markdown(runs))
-    show_comparison(runs, scores(runs))
+    lines = scores(runs)
+    if json == STDOUT:
+        as_json({"table": lines, "runs": to_json(runs)}, json)
+    else:
+        show_comparison(runs, lines)
 
 
 def _options(settings: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -83,7 +89,7 @@ def _options(settings: Sequence[str]) -> dict[str, dict[str, Any]]:
             raise FedpubError(f"--set {setting} is not of the form method.name=value, as fedpub.lambda1=0.3")
         own = options.setdefault(method, {})
         try:
-            own[option] = json_module.loads(value)
+            own[option] = spelling.loads(value)
         except ValueError:  # a word
             own[option] = value
     return options

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from fedpub.algorithms import METHODS
 from fedpub.cli.run import OneRun, named_method
-from fedpub.cli.show import progress, show_result
+from fedpub.cli.show import as_json, progress, say, show_result
 from fedpub.engine.federate import Terms
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment, Result
@@ -74,6 +74,7 @@ def init_verb(arguments: list[str]) -> Callable[..., None]:
             port: The port that sites connect to.
             days: How long the certificate is valid.
         """
+        from fedpub.engine.flower.coordinator import write_app
         from fedpub.engine.flower.folder import CoordinatorConfig, CoordinatorFolder
         from fedpub.engine.flower.keys import make_authority, make_certificate
         from fedpub.engine.flower.processes import require_flower
@@ -89,6 +90,7 @@ def init_verb(arguments: list[str]) -> Callable[..., None]:
         make_certificate(folder, list(host), days)
         config.save(folder)
         write_text(folder / "config.json", config.experiment.to_json())  # for sites that want to know what they join
+        write_app(CoordinatorFolder(folder).flower / "app")
         write_text(CoordinatorFolder(folder).admitted, "# one site a line: its name and its public key\n")
         print(f"{folder} is ready: sites need its ca.pem, config.json and the address {host[0]}:{port}")
         print(f"then: fedpub coordinator admit --folder {folder} SITE.pub; fedpub coordinator start --folder {folder}")
@@ -139,7 +141,14 @@ def admit(
         print(f"{name} is admitted, {fingerprint(line)}")
 
 
-def start(folder: Path = Path("coordinator"), resume: bool = False, joins: bool = False, quiet: bool = False) -> None:
+def start(
+    folder: Path = Path("coordinator"),
+    resume: bool = False,
+    joins: bool = False,
+    quiet: bool = False,
+    verbose: bool = False,
+    json: bool = False,
+) -> None:
     """Serve the admitted sites and play the run; it begins when all of them are there.
 
     Every round is saved: after any kind of end go on with --resume. Sites that were admitted after the run was finished
@@ -151,20 +160,28 @@ def start(folder: Path = Path("coordinator"), resume: bool = False, joins: bool 
         folder: The coordinator's folder.
         resume: Go on with a run that has begun.
         joins: Let the new sites join a finished run, then end.
-        quiet: No progress bar.
+        quiet: No progress bar: only the result, and what happens to sites.
+        verbose: A line for every round on the error output, and where an error came from.
+        json: Print the result as JSON; what happens to sites is then on the error output.
     """
     from fedpub.engine.flower.coordinator import Running
 
     with Running(folder, resume, joins) as running:
         config = running.config
         what = "new sites may join" if joins else "the run begins when all are there"
-        print(f"serving on {config.bind}:{config.port} for {', '.join(running.sites)}; {what}", flush=True)
-        with progress(quiet) as bar:
-            summary = running.wait(bar.on_round, lambda event: print(_line(event), flush=True))
+        tell = _teller(json)
+        tell(f"serving on {config.bind}:{config.port} for {', '.join(running.sites)}; {what}")
+        with progress(quiet, verbose) as bar:
+            summary = running.wait(bar.on_round, lambda event: tell(_line(event)))
         out = running.folder.out(config)
     if joins:
         return
-    show_result(Result(summary, Record(read_rows(out)), out))
+    show_result(Result(summary, Record(read_rows(out)), out), json)
+
+
+def _teller(json: bool) -> Callable[[str], None]:
+    """Says what happens: on the error output where the other one is for JSON."""
+    return say if json else lambda line: print(line, flush=True)
 
 
 def _line(event: Mapping[str, Any]) -> str:
@@ -179,10 +196,8 @@ def status(folder: Path = Path("coordinator"), json: bool = False) -> None:
 
     Args:
         folder: The coordinator's folder.
-        json: As JSON.
+        json: Print it as JSON.
     """
-    import json as spelling
-
     from fedpub.engine.flower.folder import CoordinatorConfig, CoordinatorFolder
     from fedpub.engine.flower.keys import read_admitted
     from fedpub.engine.flower.processes import is_alive
@@ -219,8 +234,7 @@ def status(folder: Path = Path("coordinator"), json: bool = False) -> None:
                 "last_problem": mine[-1]["reason"] if mine else None,
             }
         )
-    if json:
-        print(spelling.dumps(found, indent=2))
+    if as_json(found, json):
         return
     console = Console(highlight=False)
     seconds = f", {time.time() - (out / 'rounds.csv').stat().st_mtime:.0f} s ago" if rows else ""
@@ -256,6 +270,8 @@ def local_verb(arguments: list[str]) -> Callable[..., None]:
         out=None,
         data_root=None,
         quiet=False,
+        verbose=False,
+        json=False,
     ) -> None:
         """A whole federation on this machine: coordinator and sites as processes, with TLS and keys, over loopback.
 
@@ -265,17 +281,18 @@ def local_verb(arguments: list[str]) -> Callable[..., None]:
             sites: Number of sites; none for a graph with natural clients.
             out: Run directory to write, with the files of a simulation and everybody's folders in `deployment`.
             data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
-            quiet: No progress bar.
+            quiet: No progress bar: only the result, and what happens to sites.
+            verbose: A line for every round on the error output, and where an error came from.
+            json: Print the result as JSON; what happens to sites is then on the error output.
         """
         from fedpub.engine.flower.local import deploy_local
 
         terms.check()
         wanted = replace(Experiment(**vars(experiment)), method=chosen, options=asdict(method), clients=sites)
-        with progress(quiet) as bar:
-            found = deploy_local(
-                wanted, out, terms, data_root, bar.on_round, lambda event: print(_line(event), flush=True)
-            )
-        show_result(found)
+        tell = _teller(json)
+        with progress(quiet, verbose) as bar:
+            found = deploy_local(wanted, out, terms, data_root, bar.on_round, lambda event: tell(_line(event)))
+        show_result(found, json)
 
     local.__annotations__ = {
         "experiment": Annotated[Local, flat],
@@ -284,7 +301,7 @@ def local_verb(arguments: list[str]) -> Callable[..., None]:
         "sites": int | None,
         "out": Path | None,
         "data_root": Path | None,
-        "quiet": bool,
+        **dict.fromkeys(("quiet", "verbose", "json"), bool),
         "return": None,
     }
     return local

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json as json_module
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from fedpub.cli.show import as_json
 from fedpub.data import datasets
 from fedpub.data.download import cache_folder
 from fedpub.data.partition import Partition, cached_partition, default_scenario
@@ -22,11 +22,10 @@ def list_(json: bool = False) -> None:
     Example: fedpub data list
 
     Args:
-        json: Print a list of objects instead of a table.
+        json: Print them as JSON.
     """
     rows = [{"dataset": name, "about": datasets.about(name)} for name in datasets.names()]
-    if json:
-        print(json_module.dumps(rows, indent=2))
+    if as_json(rows, json):
         return
     table = Table("dataset", "what it is", box=None, header_style="bold")
     for row in rows:
@@ -60,7 +59,7 @@ def stats(
         ratios: Shares of the nodes for training, validation and test.
         alpha: Label skew of dirichlet: small is strong.
         data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
-        json: Print a list of objects, one per number of clients, instead of a table.
+        json: Print a list as JSON, of one object per number of clients.
     """
     graph = datasets.load(dataset, data_root, features=False)
     chosen = split(graph, seed, ratios or datasets.split_ratios(dataset))
@@ -68,10 +67,8 @@ def stats(
     for count in clients or (None,):
         parts = cached_partition(graph, scenario or default_scenario(count), count, seed, alpha)
         found.append(partition_statistics(graph, parts, chosen))
-    if json:
-        print(json_module.dumps([one.to_json() for one in found], indent=2))
-        return
-    show_statistics(found)
+    if not as_json(found, json):
+        show_statistics(found)
 
 
 def partition(
@@ -83,6 +80,7 @@ def partition(
     alpha: float = 0.5,
     data_root: Path | None = None,
     out: Path | None = None,
+    json: bool = False,
 ) -> None:
     """Divide a graph among clients and save who holds what.
 
@@ -100,6 +98,7 @@ def partition(
         alpha: Label skew of dirichlet: small is strong.
         data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
         out: Folder for the file; else the cache folder.
+        json: Print what was made as JSON.
     """
     graph = datasets.load(dataset, data_root, features=False)
     chosen = split(graph, seed, ratios or datasets.split_ratios(dataset))
@@ -109,7 +108,13 @@ def partition(
     else:
         made = make_partition(graph, kind, clients, seed, alpha)
         made.save(out / made.file_name)
-    show_partition(made, out or cache_folder() / "partitions", [int(chosen.train[nodes].sum()) for nodes in made.nodes])
+    training = [int(chosen.train[nodes].sum()) for nodes in made.nodes]
+    file = (out or cache_folder() / "partitions") / made.file_name
+    told = {"dataset": made.graph, "scenario": made.scenario, "clients": made.num_clients, "seed": made.seed}
+    sizes = {"nodes": [len(nodes) for nodes in made.nodes], "training_nodes": training}
+    if as_json({**told, **sizes, "file": file}, json):
+        return
+    show_partition(made, file, training)
     for client in without_training(made.nodes, chosen):
         Console().print(f"[yellow]client {client} has no training node: use fewer clients or a larger first ratio")
 
@@ -139,11 +144,11 @@ def show_statistics(found: list[PartitionStatistics]) -> None:
                 Console().print(f"[yellow]{one.clients} clients: client {client} has no training node")
 
 
-def show_partition(made: Partition, folder: Path, training: list[int]) -> None:
+def show_partition(made: Partition, file: Path, training: list[int]) -> None:
     sizes = [len(nodes) for nodes in made.nodes]
     Console().print(
         f"{made.graph}: {made.num_clients} {made.scenario} clients of {min(sizes):,} to {max(sizes):,} nodes, "
-        f"{min(training):,} to {max(training):,} of them for training\n{folder / made.file_name}",
+        f"{min(training):,} to {max(training):,} of them for training\n{file}",
         soft_wrap=True,
         highlight=False,
     )

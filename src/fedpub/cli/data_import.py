@@ -19,6 +19,7 @@ def import_(
     like: Path | None = None,
     encoding_out: Path | None = None,
     force: bool = False,
+    json: bool = False,
 ) -> None:
     """Your own graph from CSV or Parquet tables; says what became of every column.
 
@@ -37,11 +38,13 @@ def import_(
         like: Encode columns and classes as in this graph (or encoding), so that sites agree.
         encoding_out: Also write the encoding alone, as JSON: what another site needs for --like, without any row.
         force: Replace the files to write if they exist.
+        json: Print what became of every column as JSON.
     """
     # Imported here, so that --help need not wait for torch.
     from rich.console import Console
     from rich.table import Table
 
+    from fedpub.cli.show import as_json
     from fedpub.data.encoding import Encoding
     from fedpub.data.tables import check_outputs, from_tables
     from fedpub.files import write_text
@@ -63,6 +66,11 @@ def import_(
     if encoding_out is not None:
         write_text(encoding_out, imported.encoding.to_json())
 
+    graph = imported.graph
+    sizes = {"nodes": graph.num_nodes, "edges": graph.edges.shape[1], "features": graph.num_features}
+    told = {"columns": imported.columns, "notes": imported.notes, **sizes, "classes": graph.classes}
+    if as_json({**told, "out": out, "encoding_out": encoding_out}, json):
+        return
     console = Console(markup=False, highlight=False)
     table = Table("column", "became")
     for column, fate in imported.columns.items():

@@ -10,7 +10,7 @@ from fedpub.cli.compare import compare
 from fedpub.cli.data import stats
 
 
-def demo(out: Path | None = None, seeds: int = 3) -> None:
+def demo(out: Path | None = None, seeds: int = 3, quiet: bool = False, verbose: bool = False) -> None:
     """Train FED-PUB beside FedAvg and Local on the built-in graph and compare them.
 
     Example: fedpub demo --seeds 1
@@ -18,10 +18,12 @@ def demo(out: Path | None = None, seeds: int = 3) -> None:
     Args:
         out: Folder for the run directories; none are kept without it.
         seeds: How many seeds.
+        quiet: No progress bar: only the result.
+        verbose: A line for every round on the error output, and where an error came from.
     """
     console = Console(highlight=False)
     console.print("The built-in graph: 20 clients in four communities that contradict each other.\n")
     stats("communities", "natural")
     console.print("\nTraining alone, with one averaged model, and with FED-PUB:\n")
-    compare(("local", "fedavg", "fedpub"), seeds=seeds, out=out)
+    compare(("local", "fedavg", "fedpub"), seeds=seeds, out=out, quiet=quiet, verbose=verbose)
     console.print("\nNext: fedpub run --help, fedpub data list, fedpub data import --help")

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedpub.data.graph import Graph
+    from fedpub.model_files import ModelCard
+    from fedpub.prediction import Prediction
 
 
 def predict(
@@ -14,6 +20,7 @@ def predict(
     pairs: Path | None = None,
     data_root: Path | None = None,
     quiet: bool = False,
+    json: bool = False,
 ) -> None:
     """The classes of a graph's nodes by a personal model, with their probabilities; or the links between pairs.
 
@@ -27,12 +34,14 @@ def predict(
         pairs: A table of two columns with node ids, for a model that predicts links.
         data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
         quiet: Print nothing.
+        json: Print the summary as JSON.
     """
     # Imported here, so that --help need not wait for torch.
     from rich.console import Console
     from rich.table import Table
 
-    from fedpub import predict as of
+    import fedpub.prediction as of
+    from fedpub.cli.show import as_json
     from fedpub.data.datasets import load
     from fedpub.model_files import open_model
 
@@ -42,13 +51,15 @@ def predict(
     if pairs is None:
         found = of.predict(weights, card, given)
         of.write_table(out, of.class_table(found, card, given))
-        rows = of.class_summary(found, card, given)
+        rows, told = of.class_summary(found, card, given), _classes(found, card, given)
     else:
         asked = of.read_pairs(pairs, given)
         score_P = of.predict_links(weights, card, given, asked)
         of.write_table(out, of.link_table(score_P, asked, given))
         rows = of.link_summary(score_P, asked, given)
-    if quiet:
+        told = {"pairs": len(score_P), "likely": int((score_P > 0).sum())}
+        told["mean_probability"] = float(score_P.double().sigmoid().mean())
+    if as_json({**told, "notes": of.notes(card, given), "out": out}, json) or quiet:
         return
     console = Console(markup=False, highlight=False)
     table = Table(box=None, show_header=False)
@@ -60,3 +71,18 @@ def predict(
     for note in of.notes(card, given):
         console.print(note, soft_wrap=True)
     console.print(out, soft_wrap=True)
+
+
+def _classes(found: Prediction, card: ModelCard, graph: Graph) -> dict[str, Any]:
+    """The summary of predicted classes as numbers."""
+    from fedpub.prediction import accuracy
+
+    counts = found.class_N.bincount(minlength=len(card.classes)).tolist()
+    right, labelled = accuracy(found, card, graph) or (None, 0)
+    return {
+        "nodes": graph.num_nodes,
+        "classes": dict(zip(card.classes, counts, strict=True)),
+        "mean_confidence": float(found.confidence.double().mean()),
+        "labelled": labelled,
+        "accuracy": right,
+    }

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import tyro
 
+from fedpub.cli.show import as_json
 from fedpub.errors import FedpubError
 from fedpub.files import write_text
 from fedpub.report import tables
@@ -24,6 +25,7 @@ def report(
     markdown: Path | None = None,
     latex: Path | None = None,
     figures: Path | None = None,
+    json: bool = False,
 ) -> None:
     """One page with all that runs have found: tables beside the paper's, curves, similarities, clients, costs.
 
@@ -37,6 +39,7 @@ def report(
         markdown: Also write the summary table to this file, as Markdown.
         latex: Also write the summary table to this file, as LaTeX.
         figures: Also write the figures to this folder, as PDF and SVG.
+        json: Print the summary table, and the files that were written, as JSON.
     """
     if not dirs:
         raise FedpubError("there is nothing to report on; name a run directory or a folder that holds some")
@@ -49,12 +52,13 @@ def report(
     texts |= {latex: tables.latex(found)} if latex else {}
     for path, text in texts.items():
         write_text(path, text)
-        print(path)
+    files = list(texts)
     if figures:
         from fedpub.report.figures import save_all
 
-        for path in save_all(runs, figures):
-            print(path)
+        files += save_all(runs, figures)
+    if not as_json({"tables": found, "files": files}, json):
+        print(*files, sep="\n")
 
 
 def watch(dir: tyro.conf.Positional[Path], port: int = 0) -> None:

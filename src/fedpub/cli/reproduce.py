@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from fedpub.cli.show import as_json, check_loudness, say
 from fedpub.errors import FedpubError, unknown
 from fedpub.paper.recipe import Settings
 from fedpub.paper.recipes import RECIPES
@@ -30,6 +31,9 @@ def reproduce(
     list_: Annotated[bool, tyro.conf.arg(name="list")] = False,
     out: Path = Path("reproduction"),
     data_root: Path | None = None,
+    quiet: bool = False,
+    verbose: bool = False,
+    json: bool = False,
 ) -> None:
     """The paper's tables and figures by name, or `all` of them.
 
@@ -48,10 +52,15 @@ def reproduce(
         list_: Show the names.
         out: Folder for tables, figures and runs.
         data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
+        quiet: No progress bar: only the result.
+        verbose: A line for every run on the error output, and where an error came from.
+        json: Print the names, or the files that were made, as JSON.
     """
     console = Console(highlight=False)
+    check_loudness(quiet, verbose)
     if list_:
-        _show_names(console)
+        if not as_json([{"name": name, "title": recipe.title} for name, recipe in RECIPES.items()], json):
+            _show_names(console)
         return
     chosen = _chosen(names)
     if jobs < 1 or (seeds is not None and seeds < 1):
@@ -66,21 +75,32 @@ def reproduce(
     )
     planned = [job for name in chosen for job in RECIPES[name].jobs(settings)]
     todo = {job.name for job in planned if not is_done(job, out / "runs")}
-    console.print(f"{len({job.name for job in planned})} runs, {len(todo)} of them to be computed")
+    count = len({job.name for job in planned})
+    if not quiet and not json:
+        console.print(f"{count} runs, {len(todo)} of them to be computed")
     columns = (TextColumn("runs"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"))
     shown = Console(stderr=True)
-    with Progress(*columns, TimeRemainingColumn(), console=shown, transient=True, disable=not shown.is_terminal) as bar:
+    hidden = quiet or verbose or not shown.is_terminal
+    with Progress(*columns, TimeRemainingColumn(), console=shown, transient=True, disable=hidden) as bar:
         task = bar.add_task("", total=len(todo))
         for job in compute(planned, out / "runs", data_root, jobs):
             one = job.experiment
-            bar.update(task, advance=1, description=f"{one.dataset} {one.scenario} {one.clients or ''} {one.method}")
+            what = f"{one.dataset} {one.scenario} {one.clients or ''} {one.method}"
+            bar.update(task, advance=1, description=what)
+            if verbose:
+                say(f"{what}, seed {one.seed}")
+    made_of: dict[str, list[Path]] = {}
     for name in chosen:
         command = shlex.join(["fedpub", "reproduce", name, *_flags(settings)])
         made = RECIPES[name].make(settings, Outcomes(out / "runs"))
-        files = write(made, name, RECIPES[name].title, command, out)
-        console.print(f"{name}: {', '.join(path.name for path in files)}", soft_wrap=True)
-    if planned:
-        console.print(f"every run as a line: {write_runs(planned, Outcomes(out / 'runs'), out).name}")
+        made_of[name] = write(made, name, RECIPES[name].title, command, out)
+        if not json:
+            console.print(f"{name}: {', '.join(path.name for path in made_of[name])}", soft_wrap=True)
+    lines = write_runs(planned, Outcomes(out / "runs"), out) if planned else None
+    if as_json({"files": made_of, "runs": count, "computed": len(todo), "every_run": lines, "out": out}, json):
+        return
+    if lines:
+        console.print(f"every run as a line: {lines.name}")
     console.print(f"in {out}", soft_wrap=True)
 
 

@@ -43,6 +43,8 @@ def run_verb(arguments: list[str]) -> Callable[..., None]:
         checkpoint_seconds=60.0,
         track=(),
         quiet=False,
+        verbose=False,
+        json=False,
     ) -> None:
         """Train one method on the clients of one graph.
 
@@ -60,7 +62,9 @@ def run_verb(arguments: list[str]) -> Callable[..., None]:
                 where they do not fit.
             checkpoint_seconds: Time between two checkpoints; Ctrl-C saves one, too.
             track: Also tell tensorboard or mlflow of every round; they write beside the run.
-            quiet: No progress bar.
+            quiet: No progress bar: only the result.
+            verbose: A line for every round on the error output, and where an error came from.
+            json: Print the result as JSON.
         """
         wanted = replace(Experiment(**vars(experiment)), method=chosen, options=asdict(method))
         if resume is not None and (out is not None or config is not None):
@@ -75,7 +79,7 @@ def run_verb(arguments: list[str]) -> Callable[..., None]:
             wanted = held
         wanted, place = wanted.resolved(), resume or out
         tracker, found = Tracker(track, wanted, place or Path()), None
-        with progress(quiet) as bar:
+        with progress(quiet, verbose) as bar:
 
             def on_round(row: Row, rounds: int) -> None:
                 bar.on_round(row, rounds)
@@ -95,7 +99,7 @@ def run_verb(arguments: list[str]) -> Callable[..., None]:
                 )
             finally:
                 tracker.close(found.summary if found else None)
-        show_result(found)
+        show_result(found, json)
 
     flat, path = tyro.conf.OmitArgPrefixes, Path | None
     run_.__annotations__ = {"experiment": Annotated[OneRun, flat], "method": Annotated[kind, flat], "return": None}
@@ -104,7 +108,7 @@ def run_verb(arguments: list[str]) -> Callable[..., None]:
         "max_memory": float | None,
         "checkpoint_seconds": float,
         "track": tuple[str, ...],
-        "quiet": bool,
+        **dict.fromkeys(("quiet", "verbose", "json"), bool),
     }
     return run_
 

@@ -1,28 +1,90 @@
-"""What runs look like in a terminal."""
+"""What runs look like in a terminal, and as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from tyro.constructors import PrimitiveConstructorSpec
 
-from fedpub.compare import Run, Score
-from fedpub.experiment import Result
-from fedpub.results import Row
+from fedpub.errors import FedpubError
+
+if TYPE_CHECKING:
+    from fedpub.comparison import Run, Score
+    from fedpub.experiment import Result
+    from fedpub.results import Row
 
 SECOND = {"test_f1": "macro-F1", "test_ap": "average precision"}  # further metrics of the tasks
 
 
-class Bar:
-    """A live bar with round, metric and time left; over `total` runs."""
+STDOUT = Path("-")
 
-    def __init__(self, bar: Progress, total: int) -> None:
-        self._bar, self._total, self._done = bar, total, 0
+
+def _one_file(words: list[str]) -> Path:
+    if len(words) > 1:
+        raise ValueError("name one file, or none to print it")
+    return Path(words[0]) if words else STDOUT
+
+
+# The flag --json where a file may follow it.
+JsonFile = Annotated[
+    Path | None,
+    PrimitiveConstructorSpec(
+        nargs="*",
+        metavar="[FILE]",
+        instance_from_str=_one_file,
+        is_instance=lambda value: value is None or isinstance(value, Path),
+        str_from_instance=lambda value: [str(value)],
+    ),
+]
+
+
+def as_json(found: Any, wanted: bool | Path | None) -> bool:
+    """Give `found` as one JSON document where that is wanted; True where it was printed, and nothing else may be."""
+    if not wanted:
+        return False
+    text = json.dumps(_plain(found), indent=2)
+    if isinstance(wanted, Path) and wanted != STDOUT:
+        from fedpub.files import write_text
+
+        write_text(wanted, text + "\n")
+        return False
+    print(text)
+    return True
+
+
+def _plain(found: Any) -> Any:
+    """As JSON has it: a number that is none becomes null."""
+    if is_dataclass(found) and not isinstance(found, type):
+        return _plain({one.name: getattr(found, one.name) for one in fields(found)})
+    if isinstance(found, Mapping):
+        return {str(name): _plain(value) for name, value in found.items()}
+    if isinstance(found, list | tuple):
+        return [_plain(value) for value in found]
+    if isinstance(found, float) and not math.isfinite(found):
+        return None
+    return str(found) if isinstance(found, Path) else found
+
+
+def say(line: str) -> None:
+    """A line on how things go: beside the result, never in it."""
+    print(line, file=sys.stderr, flush=True)
+
+
+class Bar:
+    """A live bar with round, metric and time left, or a line for every round; over `total` runs."""
+
+    def __init__(self, bar: Progress, total: int, lines: bool) -> None:
+        self._bar, self._total, self._done, self._lines = bar, total, 0, lines
         self._task = bar.add_task("round", total=None, run="", values="")
 
     def _run(self) -> str:
@@ -31,19 +93,24 @@ class Bar:
     def on_step(self, name: str, done: int, total: int) -> None:
         """An exchange before the first round."""
         self._bar.update(self._task, description="set-up", completed=done, total=total, run=self._run(), values=name)
+        if self._lines:
+            say(f"{self._run()}set-up {done}/{total}  {name}")
 
     def on_round(self, row: Row, rounds: int) -> None:
         values = f"val {100 * row.mean('val'):.2f}  test {100 * row.mean('test'):.2f}"
         shown: dict[str, Any] = {"description": "round", "run": self._run(), "values": values}
         self._bar.update(self._task, completed=row.round, total=rounds, **shown)
+        if self._lines:
+            say(f"{self._run()}round {row.round}/{rounds}  {values}  {row.seconds:.2f} s")
         if row.round == rounds:
             self._done += 1
             self._bar.reset(self._task, total=rounds, **shown)
 
 
 @contextmanager
-def progress(quiet: bool, total: int = 1) -> Iterator[Bar]:
-    """A bar on the terminal's error output, where that is one."""
+def progress(quiet: bool, verbose: bool = False, total: int = 1) -> Iterator[Bar]:
+    """A bar on the error output, where that is a terminal; in its place nothing, or a line for every round."""
+    check_loudness(quiet, verbose)
     columns = (
         TextColumn("{task.fields[run]}{task.description}"),
         MofNCompleteColumn(),
@@ -52,12 +119,20 @@ def progress(quiet: bool, total: int = 1) -> Iterator[Bar]:
         TimeRemainingColumn(),
     )
     console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
-        yield Bar(bar, total)
+    hidden = quiet or verbose or not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
+        yield Bar(bar, total, verbose)
 
 
-def show_result(found: Result) -> None:
+def check_loudness(quiet: bool, verbose: bool) -> None:
+    if quiet and verbose:
+        raise FedpubError("--quiet and --verbose contradict each other; leave one of them out")
+
+
+def show_result(found: Result, json: bool = False) -> None:
     summary = found.summary
+    if as_json({**summary, "idle_clients": found.idle, "out": found.path}, json):
+        return
     table = Table(box=None, show_header=False)
     table.add_column(style="bold")
     table.add_column(justify="right")

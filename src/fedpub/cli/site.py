@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json as spelling
 import shutil
 import signal
+import sys
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from types import FrameType
 
 from rich.console import Console
 from rich.table import Table
 
+from fedpub.cli.show import as_json
 from fedpub.errors import FedpubError
 
 
@@ -92,7 +96,7 @@ def start(
         print("ended; the site's state is in its folder")
 
 
-def join(folder: Path, wait: bool = True) -> None:
+def join(folder: Path, wait: bool = True, json: bool = False) -> None:
     """Join a finished federation: a model from the members that are most alike, and what it gains over training alone.
 
     The coordinator must have admitted the site, and run `fedpub coordinator start --joins`.
@@ -102,16 +106,18 @@ def join(folder: Path, wait: bool = True) -> None:
     Args:
         folder: The site's folder.
         wait: Wait for a coordinator that cannot be reached; else say so and end.
+        json: Print the result as JSON.
     """
-    import json
-
     from fedpub.engine.joining import RESULT
 
     (folder / RESULT).unlink(missing_ok=True)
-    start(folder, once=True, wait=wait)
+    with redirect_stdout(sys.stderr) if json else nullcontext():
+        start(folder, once=True, wait=wait)
     if not (folder / RESULT).is_file():
         return
-    found = json.loads((folder / RESULT).read_text(encoding="utf-8"))
+    found = spelling.loads((folder / RESULT).read_text(encoding="utf-8"))
+    if as_json(found, json):
+        return
     table = Table(title=f"{found['metric']} in percent, {found['epochs']} epochs", title_justify="left", box=None)
     for heading in ("", "validation", "test"):
         table.add_column(heading, justify="right" if heading else "left")
@@ -128,7 +134,7 @@ def join(folder: Path, wait: bool = True) -> None:
     )
 
 
-def audit(folder: Path, experiment: Path | None = None, dump: Path | None = None) -> None:
+def audit(folder: Path, experiment: Path | None = None, dump: Path | None = None, json: bool = False) -> None:
     """Exactly what left this site last, or what would leave it: every tensor, its size, its first values.
 
     Example: fedpub site audit --folder hospital-a --experiment config.json
@@ -137,6 +143,7 @@ def audit(folder: Path, experiment: Path | None = None, dump: Path | None = None
         folder: The site's folder.
         experiment: A run's config.json: what the site would send first in such a run, without sending it.
         dump: Also write the decoded tensors to this safetensors file.
+        json: Print it as JSON.
     """
     from fedpub.engine.audit import would_send
     from fedpub.engine.flower.sites import open_site
@@ -144,6 +151,11 @@ def audit(folder: Path, experiment: Path | None = None, dump: Path | None = None
     from fedpub.tree import pack
 
     found = would_send(open_site(folder), experiment)
+    if dump:
+        write_tensors(dump, pack(found.message), {})
+    names = ("title", "parts", "values", "fields", "size", "stays")
+    if as_json({name: getattr(found, name) for name in names} | {"dump": dump}, json):
+        return
     table = Table(title=found.title, title_justify="left", header_style="bold")
     for heading in ("what", "shape", "type", "entries sent", "coding", "bytes", "first values"):
         table.add_column(heading, justify="right" if heading in ("entries sent", "bytes") else "left")
@@ -157,5 +169,4 @@ def audit(folder: Path, experiment: Path | None = None, dump: Path | None = None
     console.print(f"{found.size:,} bytes in all; numbers about the round: {found.fields}", soft_wrap=True)
     console.print(f"stays here: {', '.join(found.stays)}", soft_wrap=True)
     if dump:
-        write_tensors(dump, pack(found.message), {})
         console.print(f"written to {dump}", soft_wrap=True)

@@ -146,6 +146,23 @@ class Graph:
         """Both directions of every edge, as a SciPy CSR matrix of ones."""
         return adjacency_of(self.edges, self.num_nodes)
 
+    def to_pyg(self) -> Any:
+        """A PyG `Data` with both directions of every edge; x is dense, as PyG's layers take it.
+
+        `fedpub.graph_from_pyg` makes the same graph of it: names and clients go along as further attributes.
+        """
+        from torch_geometric.data import Data
+        from torch_geometric.utils import to_undirected
+
+        x = self.x.to_dense() if self.x.layout == torch.sparse_csr else self.x
+        further: dict[str, Any] = {"name": self.name, "classes": list(self.classes)}
+        if self.client is not None:
+            further |= {"client": self.client, "client_names": list(self.client_names)}
+        if self.node_ids:
+            further["node_ids"] = list(self.node_ids)
+        edge_index = to_undirected(self.edges, num_nodes=self.num_nodes)
+        return Data(x=x, y=self.y, edge_index=edge_index, **further)
+
     def save(self, path: Path) -> None:
         tensors = {"y": self.y, "edges": self.edges}
         if self.x.layout == torch.sparse_csr:

@@ -33,7 +33,6 @@ from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.files import read_tensors, remove_leftovers, write_tensors, write_text
 from fedpub.model_files import ModelCard, save_model
-from fedpub.models import MODELS
 from fedpub.tree import Message, State, Tree, pack, state_map, tree, unpack
 
 RUN = re.compile(r"[0-9a-f]{16}")
@@ -65,7 +64,7 @@ class OwnGraph:
         assert experiment.ratios is not None
         place = torch.tensor([classes.index(name) for name in self.graph.classes] + [-1])
         graph = replace(self.graph, y=place[self.graph.y], classes=classes)
-        nodes, kind = (torch.arange(graph.num_nodes),), MODELS[experiment.model].propagation
+        nodes, kind = (torch.arange(graph.num_nodes),), experiment.net().propagation
         own = experiment.learns().divide(graph, nodes, experiment.data_seed, experiment.ratios, kind)[0]
         return replace(own, id=client)
 
@@ -82,7 +81,7 @@ class OnePiece:
             raise FedpubError(f"this piece of a graph was not split for {experiment.task}; divide it again for that")
         if classes != self.classes:
             raise FedpubError(f"this piece of a graph has the classes {self.classes}, not {classes}")
-        return replace(self.own, id=client, propagation=MODELS[experiment.model].propagation)
+        return replace(self.own, id=client, propagation=experiment.net().propagation)
 
 
 @dataclass(frozen=True, eq=False)
@@ -307,19 +306,12 @@ class Site:
         self._kept = (part.folder, best)
 
     def _card(self, part: Part, number: int, metrics: Mapping[str, float]) -> ModelCard:
-        experiment = part.experiment
-        return ModelCard(
-            model=experiment.model,
-            hidden=experiment.hidden,
-            task=experiment.task,
-            decoder=experiment.decoder,
+        return ModelCard.of(
+            part.experiment,
             num_features=part.data.num_features,
             classes=part.classes,
-            method=experiment.method,
             site=self.name,
             round=number,
-            seed=experiment.seed,
-            dtype=experiment.dtype,
             meta=dict(self.source.graph.meta) if isinstance(self.source, OwnGraph) else {},
             val=_known(metrics["val"]),
             test=_known(metrics["test"]),

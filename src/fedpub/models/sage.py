@@ -28,39 +28,68 @@ class GraphSAGE:
     propagation: ClassVar[Propagation] = "mean"
 
     def seen(self, data: Clients) -> dict[str, Tensor]:
-        return {"conv1.self": data.seen_x_KF, "conv1.neighbour": data.seen_propagated_KF}
+        return seen_pairs(data)
 
     def init(self, num_features: int, num_classes: int, stream: torch.Generator) -> Tree:
-        h = self.hidden
-        return {
-            "conv1.self": glorot(num_features, h, stream),
-            "conv1.neighbour": glorot(num_features, h, stream),
-            "conv1.bias": torch.zeros(h, dtype=torch.float64),
-            "conv2.self": glorot(h, h, stream),
-            "conv2.neighbour": glorot(h, h, stream),
-            "conv2.bias": torch.zeros(h, dtype=torch.float64),
-            "classifier.weight": glorot(h, num_classes, stream),
-            "classifier.bias": torch.zeros(num_classes, dtype=torch.float64),
-        }
+        return init_pairs(num_features, self.hidden, num_classes, stream)
 
     def apply(self, w: Tree, data: Clients, dropout: Dropout | None = None) -> Tensor:
         own = data.segments
-        neighbours_NH = rows_step(data.x, data.propagated, w["conv1.neighbour"], own, data.adjacency)
-        h_NH = rows_matmul(data.x, w["conv1.self"], own) + neighbours_NH
-        h_NH = torch.relu(segment_add(h_NH, w["conv1.bias"], own))
+        h_NH = torch.relu(first_layer(w, data))
         if dropout:
             h_NH = dropout(h_NH, 1, data.ids_K, own)
-        neighbours_NH = propagate(data.adjacency, segment_matmul(h_NH, w["conv2.neighbour"], own))
-        h_NH = segment_matmul(h_NH, w["conv2.self"], own) + neighbours_NH
-        h_NH = torch.relu(segment_add(h_NH, w["conv2.bias"], own))
+        h_NH = torch.relu(second_layer(w, h_NH, data))
         if dropout:
             h_NH = dropout(h_NH, 2, data.ids_K, own)
         return segment_add(segment_matmul(h_NH, w["classifier.weight"], own), w["classifier.bias"], own)
 
     def embed(self, w: Tree, proxy: Proxy) -> Tensor:
-        h_KPH = torch.matmul(proxy.x, proxy.rows(w["conv1.self"]))
-        h_KPH = h_KPH + torch.matmul(proxy.propagated, proxy.rows(w["conv1.neighbour"]))
-        h_KPH = torch.relu(h_KPH + w["conv1.bias"].unsqueeze(1))
-        neighbours_KH = torch.einsum("p,kph->kh", proxy.mean_propagation_P, h_KPH)
-        own_KH = torch.einsum("kh,khj->kj", h_KPH.mean(1), w["conv2.self"])
-        return own_KH + torch.einsum("kh,khj->kj", neighbours_KH, w["conv2.neighbour"]) + w["conv2.bias"]
+        return mean_output(w, torch.relu(proxy_layer(w, proxy)), proxy)
+
+
+# What models with a matrix for a node and one for its neighbours share.
+
+
+def seen_pairs(data: Clients) -> dict[str, Tensor]:
+    return {"conv1.self": data.seen_x_KF, "conv1.neighbour": data.seen_propagated_KF}
+
+
+def init_pairs(num_features: int, hidden: int, num_classes: int, stream: torch.Generator) -> Tree:
+    return {
+        "conv1.self": glorot(num_features, hidden, stream),
+        "conv1.neighbour": glorot(num_features, hidden, stream),
+        "conv1.bias": torch.zeros(hidden, dtype=torch.float64),
+        "conv2.self": glorot(hidden, hidden, stream),
+        "conv2.neighbour": glorot(hidden, hidden, stream),
+        "conv2.bias": torch.zeros(hidden, dtype=torch.float64),
+        "classifier.weight": glorot(hidden, num_classes, stream),
+        "classifier.bias": torch.zeros(num_classes, dtype=torch.float64),
+    }
+
+
+def first_layer(w: Tree, data: Clients) -> Tensor:
+    """X S1 + PX N1 + b1 of every node, with P the propagation."""
+    neighbours_NH = rows_step(data.x, data.propagated, w["conv1.neighbour"], data.segments, data.adjacency)
+    h_NH = rows_matmul(data.x, w["conv1.self"], data.segments) + neighbours_NH
+    return segment_add(h_NH, w["conv1.bias"], data.segments)
+
+
+def second_layer(w: Tree, h_NH: Tensor, data: Clients) -> Tensor:
+    """H S2 + PH N2 + b2 of every node."""
+    own = data.segments
+    neighbours_NH = propagate(data.adjacency, segment_matmul(h_NH, w["conv2.neighbour"], own))
+    return segment_add(segment_matmul(h_NH, w["conv2.self"], own) + neighbours_NH, w["conv2.bias"], own)
+
+
+def proxy_layer(w: Tree, proxy: Proxy) -> Tensor:
+    """The first layer of every client on a proxy graph, [K, P, H]."""
+    h_KPH = torch.matmul(proxy.x, proxy.rows(w["conv1.self"]))
+    h_KPH = h_KPH + torch.matmul(proxy.propagated, proxy.rows(w["conv1.neighbour"]))
+    return h_KPH + w["conv1.bias"].unsqueeze(1)
+
+
+def mean_output(w: Tree, h_KPH: Tensor, proxy: Proxy) -> Tensor:
+    """The mean of the second layer over a proxy graph's nodes, [K, H]; it is linear, so that the mean comes first."""
+    neighbours_KH = torch.einsum("p,kph->kh", proxy.mean_propagation_P, h_KPH)
+    own_KH = torch.einsum("kh,khj->kj", h_KPH.mean(1), w["conv2.self"])
+    return own_KH + torch.einsum("kh,khj->kj", neighbours_KH, w["conv2.neighbour"]) + w["conv2.bias"]

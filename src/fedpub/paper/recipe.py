@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fedpub.compare import paired_p
+from fedpub.comparison import paired_p
 from fedpub.experiment import Experiment
 from fedpub.paper.store import Job, Outcomes
 
@@ -24,6 +24,7 @@ TITLES = {
     "fedsage": "FedSage+",
     "gcfl": "GCFL",
     "fedpub": "FED-PUB",
+    "fedpub-plus": "FED-PUB-plus",
     "oracle": "Oracle",
 }
 

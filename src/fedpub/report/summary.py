@@ -14,7 +14,7 @@ import numpy as np
 
 from fedpub import __version__
 from fedpub.algorithms import METHODS
-from fedpub.compare import paired_p, share_better
+from fedpub.comparison import paired_p, share_better
 from fedpub.paper.published import published
 from fedpub.report.load import Loaded, Place, thinned
 from fedpub.tasks import TASKS

@@ -1,0 +1,33 @@
+"""The method gives the same numbers stacked in the simulator and alone at sites that exchange encoded letters."""
+
+from __future__ import annotations
+
+import pytest
+from custom_method import Halfway
+
+from fedpub.engine.deployed import play
+from fedpub.engine.federate import Coordinator
+from fedpub.engine.table import Table
+from fedpub.experiment import Experiment, run
+from fedpub.results import read_rows
+
+
+def test_sites_give_the_simulators_numbers(tmp_path):
+    experiment = Experiment(method="halfway", clients=4, rounds=3, hidden=8, dtype="float64")
+    run(experiment, tmp_path / "simulated")
+    sites = Table(tmp_path / "sites", experiment)
+    play(Coordinator(experiment, "0" * 16, sites.names, sites, tmp_path / "sites"), tmp_path / "deployed")
+    pairs = list(zip(read_rows(tmp_path / "simulated"), read_rows(tmp_path / "deployed"), strict=True))
+    assert len(pairs) == 3
+    for simulated, deployed in pairs:
+        for column in ("loss", "val", "test"):
+            assert deployed.clients[column] == pytest.approx(simulated.clients[column], abs=1e-9)
+
+
+def test_with_a_share_of_one_it_is_fedavg():
+    changed, plain = (
+        run(Experiment(method=method, options=options, clients=4, rounds=3, hidden=8, dtype="float64")).summary
+        for method, options in (("halfway", {"share": 1.0}), ("fedavg", {}))
+    )
+    assert changed["per_client_test"] == plain["per_client_test"]
+    assert Halfway(share=1.0).uploads == {"weights", "size"}

@@ -1,0 +1,55 @@
+"""Weights of its own for a node and for its neighbours, normalised units, and a short way round the second layer.
+
+    H1 = ReLU(norm(X S1 + ÂX N1 + b1))
+    H2 = ReLU(norm(H1 S2 + ÂH1 N2 + b2)) + H1
+    logits = H2 W3 + b3
+
+A GCN has one matrix for both, and a node that differs from its neighbours is lost in their mean. Half as wide, this has
+as many weights in its first layer. `norm` is layer normalisation without parameters: nothing more to send.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedpub.blocks import segment_add, segment_matmul
+from fedpub.data.clients import Clients
+from fedpub.data.subgraph import Propagation
+from fedpub.models.base import Dropout
+from fedpub.models.sage import first_layer, init_pairs, mean_output, proxy_layer, second_layer, seen_pairs
+from fedpub.similarity import Proxy
+from fedpub.tree import Tree
+
+
+@dataclass(frozen=True)
+class Twin:
+    hidden: int = 64
+
+    propagation: ClassVar[Propagation] = "symmetric"
+
+    def seen(self, data: Clients) -> dict[str, Tensor]:
+        return seen_pairs(data)
+
+    def init(self, num_features: int, num_classes: int, stream: torch.Generator) -> Tree:
+        return init_pairs(num_features, self.hidden, num_classes, stream)
+
+    def apply(self, w: Tree, data: Clients, dropout: Dropout | None = None) -> Tensor:
+        own = data.segments
+        h_NH = torch.relu(_norm(first_layer(w, data)))
+        if dropout:
+            h_NH = dropout(h_NH, 1, data.ids_K, own)
+        h_NH = torch.relu(_norm(second_layer(w, h_NH, data))) + h_NH
+        if dropout:
+            h_NH = dropout(h_NH, 2, data.ids_K, own)
+        return segment_add(segment_matmul(h_NH, w["classifier.weight"], own), w["classifier.bias"], own)
+
+    def embed(self, w: Tree, proxy: Proxy) -> Tensor:
+        return mean_output(w, torch.relu(_norm(proxy_layer(w, proxy))), proxy)
+
+
+def _norm(h: Tensor) -> Tensor:
+    return torch.nn.functional.layer_norm(h, h.shape[-1:])
