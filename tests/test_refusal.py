@@ -160,3 +160,62 @@ def test_a_hostile_site_does_little_with_bounds(terms, tmp_path):
     honest = run(experiment).record.rows[-1].clients["loss"][0]
     assert losses["with"] < losses["without"]
     assert losses["with"] < 2 * honest
+
+
+@pytest.mark.parametrize("answer", [None, b"garbage", encode(Letter("refused", {"reason": "never"}, {}))])
+def test_a_site_that_says_it_lost_everything_holds_nobody_up(answer, tmp_path):
+    """Told to begin anew, it is silent, talks nonsense or refuses: the others' rounds go on."""
+    experiment, events = small("fedpub", rounds=3), []
+    table = Table(tmp_path / "sites", experiment)
+
+    def spoils(letters, deadline):
+        if list(letters) == [1]:
+            return {} if answer is None else {1: answer}
+        answers = table(letters, deadline)
+        if number_of(letters) - {1}:
+            answers[1] = encode(Letter("lost", {"reason": "all is gone"}, {}))
+        return answers
+
+    play(coordinator(table, experiment, exchange=spoils, events=events), tmp_path / "deployed")
+    assert [row.clients["took_part"] for row in read_rows(tmp_path / "deployed")][1:] == [[1, 0, 1, 1]] * 2
+    assert any("did not begin anew" in event[3] for event in events)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed"),
+    [
+        ("hello", {"features": "many"}),
+        ("hello", {"classes": [1, 2]}),
+        ("begun", {"metrics": {}}),
+        ("begun", {"test_size": -1}),
+        ("begun", {"idle": "no"}),
+    ],
+)
+def test_a_site_that_talks_nonsense_at_the_beginning_is_named(kind, changed, tmp_path):
+    experiment = small("fedavg")
+    table = Table(tmp_path / "sites", experiment)
+
+    def nonsense(letters, deadline):
+        answers = table(letters, deadline)
+        letter = decode(answers[2])
+        if letter.kind == kind:
+            answers[2] = encode(replace(letter, fields={**letter.fields, **changed}))
+        return answers
+
+    with pytest.raises(FedpubError, match="site 'site-2' cannot take part"):
+        play(coordinator(table, experiment, exchange=nonsense), tmp_path / "deployed")
+
+
+def test_a_set_up_that_sends_more_than_is_declared_is_refused(tmp_path):
+    experiment = small("fedgnn")
+    table = Table(tmp_path / "sites", experiment)
+
+    def more(letters, deadline):
+        answers = table(letters, deadline)
+        letter = decode(answers[0])
+        if letter.kind == "setup":
+            answers[0] = encode(replace(letter, message={**letter.message, "masks": {}}))
+        return answers
+
+    with pytest.raises(FedpubError, match=r"site 'site-0' cannot take part: it sent \['masks'\]"):
+        play(coordinator(table, experiment, exchange=more), tmp_path / "deployed")

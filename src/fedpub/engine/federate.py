@@ -25,7 +25,7 @@ from fedpub.algorithms.base import NeedsSetup
 from fedpub.engine.refusal import Expected, wrong_values
 from fedpub.engine.robust import bounded, clipped
 from fedpub.engine.setup import OnStep
-from fedpub.engine.simulate import Round, Snapshot, check_declared, participants
+from fedpub.engine.simulate import Round, Snapshot, participants
 from fedpub.engine.wire import Letter, Precision, WireError, decode, encode
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
@@ -134,14 +134,22 @@ class Coordinator:
         if known is not None:
             return known
         known = self._hello()
-        ready, cost = self._begin(self._everyone, known, attempt=0), None
+        begun = known
+        ready, cost = self._ask_all("begun", lambda client: self._begin(client, begun, 0)), None
         if isinstance(self.algorithm, NeedsSetup):
             cost = self._set_up(on_step)
             ready = self._ask_all("ready", lambda _: Letter("ready", {"run": self.run}, {}))
+        names = {*self.ctx.task.metrics, "sparsity"}
         fields = [ready[client].fields for client in self._everyone]
+        for client, one in enumerate(fields):
+            metrics = one.get("metrics")
+            good = isinstance(metrics, dict) and set(metrics) == names
+            good = good and all(isinstance(value, float) for value in dict(metrics or {}).values())
+            good = good and _is_count(one.get("test_size")) and isinstance(one.get("idle"), bool)
+            self._must(client, good, "what it tells before the first round is not of the kind that is asked for")
         known = replace(
             known,
-            test_sizes=tuple(int(one["test_size"]) for one in fields),
+            test_sizes=tuple(one["test_size"] for one in fields),
             idle=tuple(client for client, one in enumerate(fields) if one["idle"]),
             metrics=tuple(one["metrics"] for one in fields),
             setup=cost,
@@ -151,7 +159,12 @@ class Coordinator:
 
     def _hello(self) -> Known:
         said = self._ask_all("hello", lambda _: Letter("hello", {"run": self.run}, {}))
-        features = {client: int(said[client].fields["features"]) for client in self._everyone}
+        for client in self._everyone:
+            names = said[client].fields.get("classes")
+            good = isinstance(names, list) and all(isinstance(name, str) for name in names)
+            good = good and _is_count(said[client].fields.get("features"))
+            self._must(client, good, "its hello does not tell a number of features and names of classes")
+        features = {client: said[client].fields["features"] for client in self._everyone}
         for client, count in features.items():
             if count != features[0]:
                 raise FedpubError(
@@ -160,15 +173,20 @@ class Coordinator:
                 )
         classes: dict[str, None] = {}
         for client in self._everyone:
-            classes |= dict.fromkeys(str(name) for name in said[client].fields["classes"])
+            classes |= dict.fromkeys(said[client].fields["classes"])
         return Known(tuple(self.sites), features[0], tuple(classes))
 
-    def _begin(self, clients: list[int], known: Known, attempt: int) -> dict[int, Letter]:
-        def letter(client: int) -> Letter:
-            fields = {"run": self.run, "experiment": self.experiment.to_json(), "client": client, "attempt": attempt}
-            return Letter("begin", fields | {"classes": list(known.classes), "precision": self.terms.precision}, {})
+    def _begin(self, client: int, known: Known, attempt: int) -> Letter:
+        fields = {"run": self.run, "experiment": self.experiment.to_json(), "client": client, "attempt": attempt}
+        return Letter("begin", fields | {"classes": list(known.classes), "precision": self.terms.precision}, {})
 
-        return self._ask_all("begin", letter, clients)
+    def _begin_anew(self, client: int, known: Known, number: int) -> None:
+        """Asked once: the others do not wait for a site that lost its state, and its refusal ends nothing."""
+        answers = self._exchange({client: encode(self._begin(client, known, number))}, self.terms.deadline)
+        answer = self._read(client, answers[client], number) if client in answers else None
+        if answer is None or answer.kind != "begun":
+            reason = answer.fields.get("reason") if answer else "no answer within the deadline"
+            self._event(client, "refused", number, f"it did not begin anew: {reason}")
 
     def _set_up(self, on_step: OnStep | None) -> Mapping[str, float]:
         assert isinstance(self.algorithm, NeedsSetup)
@@ -185,23 +203,28 @@ class Coordinator:
             up, down = up + sum(sizes.values()), down + sum(map(len, letters.values()))
             uploads = [answers[client].message for client in self._everyone]
             for client, upload in enumerate(uploads):
-                check_declared(self.algorithm, upload)
-                if wrong := wrong_values(upload):
-                    raise FedpubError(f"site {self.sites[client]!r} sent a set-up that cannot be used: {wrong}")
+                extra = sorted(set(upload) - self.algorithm.uploads)
+                wrong = f"it sent {extra}, which the method does not declare" if extra else wrong_values(upload)
+                self._must(client, not wrong, str(wrong))
             server = setup.server(self.ctx, step, server, uploads)
             if on_step:
                 on_step(name, step + 1, len(setup.steps))
         return {"setup_bytes_up": up, "setup_bytes_down": down, "setup_seconds": time.monotonic() - began}
 
+    def _must(self, client: int, good: object, reason: str) -> None:
+        """A run cannot begin with a site of which this is not true."""
+        if not good:
+            self._event(client, "refused", 0, reason)
+            raise FedpubError(f"site {self.sites[client]!r} cannot take part: {reason}")
+
     def _ask_all(
         self,
         kind: str,
         letter: Callable[[int], Letter | bytes],
-        clients: list[int] | None = None,
         sizes: dict[int, int] | None = None,
     ) -> dict[int, Letter]:
-        """The answers of all sites, which are waited for: without one of them a run cannot begin."""
-        missing, found = set(self._everyone if clients is None else clients), {}
+        """The answers of that kind of all sites, which are waited for: without one of them a run cannot begin."""
+        missing, found = set(self._everyone), {}
         until = time.monotonic() + self.terms.patience
         while missing:
             asked = {client: letter(client) for client in sorted(missing)}
@@ -210,8 +233,8 @@ class Coordinator:
                 answer = self._read(client, data, 0)
                 if answer is None:
                     continue
-                if answer.kind in ("refused", "lost"):
-                    raise FedpubError(f"site {self.sites[client]!r} cannot take part: {answer.fields.get('reason')}")
+                said = answer.fields.get("reason") or f"its answer is a letter of the kind {answer.kind!r}"
+                self._must(client, answer.kind == kind, str(said))
                 found[client] = answer
                 missing.discard(client)
                 if sizes is not None:
@@ -219,7 +242,7 @@ class Coordinator:
             if missing and time.monotonic() > until:
                 names = ", ".join(self.sites[client] for client in sorted(missing))
                 raise FedpubError(
-                    f"no answer to {kind} from {names} within {self.terms.patience:g} s; start these sites"
+                    f"no answer ({kind}) from {names} within {self.terms.patience:g} s; start these sites"
                 )
             if missing:
                 time.sleep(PAUSE)
@@ -279,7 +302,7 @@ class Coordinator:
                 if answer.kind == "lost":
                     self._event(client, "began anew", number, str(answer.fields.get("reason")))
                     base_K[client] = 0
-                    self._begin([client], known, attempt=number)
+                    self._begin_anew(client, known, number)
                     continue
                 wrong = (
                     str(answer.fields.get("reason"))
@@ -352,6 +375,10 @@ class Coordinator:
             if answer is None or answer.kind != "finished":
                 reason = answer.fields.get("reason") if answer else "no answer within the deadline"
                 self._event(client, "left out", 0, f"it did not confirm its final model: {reason}")
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _first(known: Known) -> State:

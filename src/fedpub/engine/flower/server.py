@@ -79,7 +79,7 @@ def _serve_joins(
             try:
                 told = finished.join(site, len(known.sites) + new.index(site), exchange, config.terms.deadline)
                 folder.event(site, "joined", 0, json.dumps(told))
-            except FedpubError as error:
+            except (FedpubError, KeyError, ValueError, TypeError, RuntimeError) as error:  # whatever it sent
                 folder.event(site, "could not join", 0, str(error))
             waiting.remove(site)
         time.sleep(LOOK)
