@@ -67,8 +67,7 @@ class Own(Experiment):
     def net(self) -> Model:
         if self.own_model is None:
             return super().net()
-        model: Model = self.own_model
-        return model
+        return self.made_of(self.own_model)
 
 
 def run(

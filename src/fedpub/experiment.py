@@ -13,6 +13,7 @@ from typing import Any, Literal
 import torch
 
 from fedpub.algorithms import METHODS, Algorithm, Context, FedGNN, FedPub, Oracle
+from fedpub.algorithms.base import MakesNet
 from fedpub.checks import check_types
 from fedpub.data import datasets
 from fedpub.data.graph import Graph
@@ -182,7 +183,12 @@ class Experiment:
         """The model with its sizes."""
         assert self.model is not None, "only a resolved experiment has a model"
         model: Model = _named("model", self.model, MODELS)(self.width)
-        return model
+        return self.made_of(model)
+
+    def made_of(self, model: Model) -> Model:
+        """What the method trains where this model was asked for: most methods just that."""
+        algorithm = self.algorithm()
+        return algorithm.net(model, self.learns()) if isinstance(algorithm, MakesNet) else model
 
     def learns(self) -> Task:
         """The task with its settings."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +25,7 @@ from fedpub.errors import FedpubError, unknown
 from fedpub.experiment import Experiment
 from fedpub.files import read_tensors, write_tensors, write_text
 from fedpub.models import MODELS, Model
+from fedpub.models.beside import CHOSEN, apart
 from fedpub.results import RunDirectory, read_rows
 from fedpub.tasks import TASKS, LinkPrediction, NodeClassification, Task
 from fedpub.tasks.link_prediction import Decoder
@@ -125,6 +126,7 @@ def save_model(folder: Path, weights: Tree, card: ModelCard) -> None:
 
     What is zero comes back as zero, but without its sign.
     """
+    weights, card = settled(weights, card)
     _check_weights(weights, card.check(), str(folder))
     stored: Tree = {}
     for name, leaf in weights.items():
@@ -185,8 +187,21 @@ def model_of_run(run: Path, client: int, root: Path | None = None) -> tuple[Tree
         ).check()
     except (KeyError, IndexError, TypeError, ValueError, FedpubError) as error:
         raise FedpubError(f"{run} is damaged ({error}); start the run again in another directory") from error
+    weights, card = settled(weights, card)
     _check_weights(weights, card, str(run / "models.safetensors"))
     return weights, card
+
+
+def settled(weights: Tree, card: ModelCard) -> tuple[Tree, ModelCard]:
+    """Where a client could choose between two models, the one that it uses."""
+    if CHOSEN not in weights:
+        return weights, card
+    first, second = apart(weights)
+    if not weights[CHOSEN].any():
+        return first, card
+    shapes = {name: list(leaf.shape) for name, leaf in second.items()}
+    cards = [replace(card, model=name, hidden=second["conv1.bias"].shape[-1]) for name in MODELS]
+    return second, next((one for one in cards if one.shapes() == shapes), card)
 
 
 def open_model(folder: Path, client: int | None = None, root: Path | None = None) -> tuple[Tree, ModelCard]:

@@ -117,6 +117,13 @@ class NeedsSetup(Protocol):
     def setup(self) -> Setup: ...
 
 
+@runtime_checkable
+class MakesNet(Protocol):
+    """A method that makes its own of the model that was asked for."""
+
+    def net(self, chosen: Model, task: Task) -> Model: ...
+
+
 MASK = "mask."  # a mask's name among the trained parameters is this and the name of its weight
 
 

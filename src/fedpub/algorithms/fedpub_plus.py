@@ -1,77 +1,134 @@
-"""FED-PUB with three additions, none of which sends anything more.
+"""FED-PUB with three additions; what is sent and averaged is FED-PUB's, and one number more.
 
-1. The model `twin` (`models/twin.py`), half as wide: weights of their own for a node and its neighbours, normalised.
+1. The model `twin` (`models/twin.py`), half as wide: weights of their own for a node and its neighbours, normalised. In
+   training, whole input features are dropped (`models/columns.py`).
 2. A client keeps and is judged by the mean of its personal weights over the last rounds,
 
        m ← β m + (1 − β) θ ⊙ μ,   personal weights m / (1 − βʳ) after r rounds,
 
    which training never sees.
-3. Beside it, a client trains a model alone. Both are judged on its validation nodes, by a mean over rounds with the
-   same β, and the client uses its own where that is better by more than `margin`: who does not gain does not lose.
-
-What is sent, received and averaged is FED-PUB's.
+3. Beside it, every client trains what the method Local would (for links, the same model alone), and keeps it from the
+   round in which these models were best on average: their validation accuracy is the number that travels, and its mean
+   comes back. A client uses the federated model where that is better by more than `margin` on its own validation
+   nodes, by means over rounds with the same β, and else the model it has without a federation: who does not gain does
+   not lose.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from fedpub.algorithms.base import Context, train
+from fedpub.algorithms.base import Context, Notes, train
 from fedpub.algorithms.fedpub import FedPub
 from fedpub.data.clients import Clients
+from fedpub.models.base import Model
+from fedpub.models.beside import Beside, apart, together
+from fedpub.models.columns import Columns
+from fedpub.models.gcn import GCN
 from fedpub.optim import adam_init
-from fedpub.tree import Message, State, Tree, stacked, tensor, tree, tree_map
+from fedpub.tasks import NodeClassification, Task
+from fedpub.tree import Message, State, Tree, select, stacked, tensor, tree, tree_map
 
 ALONE = "alone_"  # before the names of a client's state that belong to the model it trains alone
+LOCAL, LOCAL_DROPOUT = GCN(128), 0.5  # what the method Local trains where nothing else is asked for
+UNKNOWN = -1.0  # below every accuracy
 
 
 @dataclass(frozen=True)
 class FedPubPlus(FedPub):
+    inputs: float = 0.3
+    """Share of a client's input features that is dropped in a step of training; none where --dropout is 0."""
     average: float = 0.8
     """β, of the means over rounds; 0: the last round alone."""
     choose: bool = True
-    """Train a model alone, too, and use the better one."""
+    """Train Local's model, too, and use the better one; uploads its validation accuracy."""
     margin: float = 0.01
-    """By how much the model trained alone must be better on the validation nodes."""
+    """By how much the federated model must be better on the validation nodes."""
 
     usual: ClassVar[Mapping[str, Any]] = {"model": "twin", "hidden": 64, "dropout": 0.6}
 
+    def net(self, chosen: Model, task: Task) -> Model:
+        federated = Columns(chosen, self.inputs)
+        if not self.choose:
+            return federated
+        # Two models for one client need the same adjacency and outputs, and those of links are as wide as the model.
+        like_local = chosen.propagation == LOCAL.propagation and isinstance(task, NodeClassification)
+        return Beside(federated, LOCAL if like_local else chosen)
+
+    @property
+    def uploads(self) -> frozenset[str]:
+        return super().uploads | ({ALONE + "val"} if self.choose else set())
+
+    def init_server(self, w0: Tree, num_clients: int) -> State:
+        server = super().init_server(apart(w0)[0], num_clients)
+        some = next(iter(w0.values()))
+        return server | ({ALONE + "val": some.new_full((num_clients,), UNKNOWN)} if self.choose else {})
+
     def init_client(self, w0: Tree, num_clients: int) -> State:
-        own = super().init_client(w0, num_clients)
-        weights = tree(own["weights"])
-        some = next(iter(weights.values()))
-        own |= {"mean": tree_map(torch.zeros_like, weights), "rounds": some.new_zeros(num_clients)}
+        federated, local = apart(w0)
+        own = super().init_client(federated, num_clients)
+        some = next(iter(w0.values()))
+        own |= {"mean": tree_map(torch.zeros_like, tree(own["weights"])), "rounds": some.new_zeros(num_clients)}
         if self.choose:
-            alone = stacked(w0, num_clients)
+            alone = stacked(local, num_clients)
             own |= {ALONE + name: part for name, part in {"weights": alone, **adam_init(alone)}.items()}
-            own |= {ALONE + "mean": tree_map(torch.zeros_like, alone)}
+            own |= {"kept": tree_map(torch.clone, alone)}
             own |= {name: some.new_zeros(num_clients) for name in ("val", ALONE + "val")}
+            own |= {name: some.new_full((num_clients,), UNKNOWN) for name in ("kept_val", "kept_mean")}
         return own
+
+    def send(self, server: State, ids: Tensor) -> Message:
+        return select(server, ids)
 
     def client(self, ctx: Context, own: State, msg: Message, data: Clients) -> tuple[State, Message, Tensor]:
         done, up, loss_K = super().client(ctx, own, msg, data)
-        done["mean"] = self._averaged(own["mean"], self.masked(done))
+        done["mean"] = tree_map(self._averaged, tree(own["mean"]), self.masked(done))
         done["rounds"] = tensor(own["rounds"]) + 1
         if self.choose:
+            done |= self._keep(own, tensor(msg[ALONE + "val"]))
             done |= self._train_alone(ctx, own, data)
-            for name, weights in (("val", self._federated(done)), (ALONE + "val", self._alone(done))):
-                val_K = ctx.task.evaluate(ctx.model, weights, data)["val"].nan_to_num(0).to(loss_K.dtype)
-                done[name] = self.average * tensor(own[name]) + (1 - self.average) * val_K
+            val_K = _accuracy(ctx, self._federated(done), data)
+            alone_K = _accuracy(_local(ctx), tree(done[ALONE + "weights"]), data)
+            done["val"] = self._averaged(tensor(own["val"]), val_K.clamp(min=0))
+            done[ALONE + "val"] = self._averaged(tensor(own[ALONE + "val"]), alone_K.clamp(min=0))
+            up[ALONE + "val"] = alone_K
         return done, up, loss_K
+
+    def server(self, ctx: Context, server: State, ids: Tensor, up: Message) -> tuple[State, Notes]:
+        done, notes = super().server(ctx, {"weights": server["weights"]}, ids, up)
+        if self.choose:
+            known_K = tensor(up[ALONE + "val"]).clamp(max=1)  # whatever a site claims
+            counts_K = known_K > UNKNOWN
+            mean = torch.where(counts_K, known_K, 0).sum() / counts_K.sum().clamp(min=1)
+            mean = torch.where(counts_K.any(), mean, UNKNOWN)
+            done[ALONE + "val"] = mean.expand_as(tensor(server[ALONE + "val"])).clone()
+        return done, notes
+
+    def _keep(self, own: State, mean_K: Tensor) -> State:
+        """The model trained alone as it was after the last round, where the mean over clients was best then."""
+        better_K = (mean_K > tensor(own["kept_mean"])) & (tensor(own["rounds"]) > 0)
+        val_K = tensor(own[ALONE + "val"]) / self._share(own).clamp(min=1e-30)
+        return {
+            "kept": tree_map(
+                lambda new, old: _where(better_K, new, old), tree(own[ALONE + "weights"]), tree(own["kept"])
+            ),
+            "kept_val": torch.where(better_K, val_K, tensor(own["kept_val"])),
+            "kept_mean": torch.where(better_K, mean_K, tensor(own["kept_mean"])),
+        }
 
     def _train_alone(self, ctx: Context, own: State, data: Clients) -> State:
         weights = tree(own[ALONE + "weights"])
-        optimiser, _ = train(ctx, data, weights, {name: own[ALONE + name] for name in ("first", "second", "step")})
-        done: State = {"weights": weights, "mean": self._averaged(own[ALONE + "mean"], weights), **optimiser}
-        return {ALONE + name: part for name, part in done.items()}
+        before = {name: own[ALONE + name] for name in ("first", "second", "step")}
+        optimiser, _ = train(_local(ctx), data, weights, before)
+        return {ALONE + name: part for name, part in {"weights": weights, **optimiser}.items()}
 
-    def _averaged(self, mean: Tree | Tensor, weights: Tree) -> Tree:
-        return tree_map(lambda old, new: old.mul_(self.average).add_(new, alpha=1 - self.average), tree(mean), weights)
+    def _averaged(self, mean: Tensor, value: Tensor) -> Tensor:
+        return mean.mul_(self.average).add_(value, alpha=1 - self.average)
 
     def _share(self, own: State) -> Tensor:
         """1 − βʳ: what the rounds so far have of a mean that began at zero, [K]."""
@@ -79,30 +136,36 @@ class FedPubPlus(FedPub):
         return 1 - torch.full_like(rounds_K, self.average) ** rounds_K
 
     def _federated(self, own: State) -> Tree:
-        now = self.masked(own)
-        # An entry that is pruned is zero, whatever it was in earlier rounds.
-        mean = tree_map(lambda past, entry: past * (entry != 0), tree(own["mean"]), now)
-        return self._unbiased(own, mean, now)
-
-    def _alone(self, own: State) -> Tree:
-        return self._unbiased(own, tree(own[ALONE + "mean"]), tree(own[ALONE + "weights"]))
-
-    def _unbiased(self, own: State, mean: Tree, now: Tree) -> Tree:
-        """A mean over rounds; before the first round the weights themselves."""
+        """The mean over rounds; before the first the weights themselves. What is pruned is zero, whatever it was."""
         share_K = self._share(own)
 
-        def scaled(past: Tensor, entry: Tensor) -> Tensor:
-            share = _each(share_K, past)
-            return torch.where(share > 0, past / share.clamp(min=1e-30), entry)
+        def unbiased(mean: Tensor, now: Tensor) -> Tensor:
+            return _where(share_K > 0, mean * (now != 0) / _each(share_K.clamp(min=1e-30), mean), now)
 
-        return tree_map(scaled, mean, now)
+        return tree_map(unbiased, tree(own["mean"]), self.masked(own))
 
     def personal(self, own: State) -> Tree:
-        together = self._federated(own)
+        federated = self._federated(own)
         if not self.choose:
-            return together
-        alone_K = tensor(own[ALONE + "val"]) > tensor(own["val"]) + self.margin * self._share(own)
-        return tree_map(lambda one, other: torch.where(_each(alone_K, one), other, one), together, self._alone(own))
+            return federated
+        val_K = tensor(own["val"]) / self._share(own).clamp(min=1e-30)
+        alone_K = val_K <= tensor(own["kept_val"]) + self.margin
+        return together(federated, tree(own["kept"]), alone_K)
+
+
+def _local(ctx: Context) -> Context:
+    assert isinstance(ctx.model, Beside), "the experiment gives the method its net"
+    return replace(ctx, model=ctx.model.second, dropout=LOCAL_DROPOUT)
+
+
+def _accuracy(ctx: Context, weights: Tree, data: Clients) -> Tensor:
+    """On the validation nodes, [K]; `UNKNOWN` for a client without any."""
+    with torch.no_grad():
+        return ctx.task.evaluate(ctx.model, weights, data)["val"].nan_to_num(UNKNOWN).to(data.dtype)
+
+
+def _where(chosen_K: Tensor, one: Tensor, other: Tensor) -> Tensor:
+    return torch.where(_each(chosen_K, one), one, other)
 
 
 def _each(value_K: Tensor, leaf: Tensor) -> Tensor:

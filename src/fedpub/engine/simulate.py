@@ -25,6 +25,7 @@ from fedpub.engine.shelf import Shelf
 from fedpub.engine.size import message_bytes
 from fedpub.errors import FedpubError
 from fedpub.models.base import dropout_seeds
+from fedpub.models.beside import SECOND
 from fedpub.rng import numpy_stream, torch_stream
 from fedpub.tasks.base import Task
 from fedpub.tree import Message, State, Tree, not_zero, put, select, state_map, tensor, tree_map
@@ -306,7 +307,7 @@ def measure(algorithm: Algorithm, ctx: Context, own: State, data: Clients) -> tu
 
 
 def sparsity(weights: Tree) -> Tensor:
-    """The share of exact zeros among the entries of a client's weight matrices, [K]."""
-    matrices = [leaf for leaf in weights.values() if leaf.dim() >= 3]
+    """The share of exact zeros among the entries of a client's weight matrices, [K]; without a model beside them."""
+    matrices = [leaf for name, leaf in weights.items() if leaf.dim() >= 3 and not name.startswith(SECOND)]
     kept_K = torch.stack([not_zero(leaf).flatten(1).sum(1) for leaf in matrices]).sum(0)
     return 1 - kept_K / sum(leaf[0].numel() for leaf in matrices)

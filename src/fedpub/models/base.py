@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -17,11 +17,15 @@ from fedpub.rng import client_keys, derive, dropout_mask
 from fedpub.similarity import Proxy
 from fedpub.tree import Tree
 
+TASK = "decoder"  # how the names of a task's own parameters begin
+
 
 class Model(Protocol):
     """A frozen dataclass: its fields are its sizes. Parameters have the client axis K in front."""
 
-    propagation: ClassVar[Propagation]  # the adjacency it works on
+    @property
+    def propagation(self) -> Propagation:
+        """The adjacency it works on."""
 
     def seen(self, data: Clients) -> dict[str, Tensor]:
         """For every weight matrix on the inputs, [K, F]: which of its rows a client's data can reach."""
@@ -38,20 +42,26 @@ class Model(Protocol):
 
 @dataclass(frozen=True)
 class Dropout:
-    """Drops entries of hidden layers; the stream is named by seed, client, round and epoch, then by layer."""
+    """Drops values in training; the stream is named by seed, client, round and epoch, then by layer, inputs as 0."""
 
     p: float
     seeds: Sequence[int] | Tensor  # of the layers
 
     def __call__(self, h_NH: Tensor, layer: int, ids_K: Tensor, segments: Segments) -> Tensor:
-        key_K = client_keys(ids_K, self.seeds[layer - 1])
+        key_K = client_keys(ids_K, self.seeds[layer])
         kept = dropout_mask(key_K, segments.owner_N, segments.row_N, h_NH.shape[1], self.p, h_NH.dtype)
         return h_NH * kept
+
+    def columns(self, ids_K: Tensor, width: int, dtype: torch.dtype) -> Tensor:
+        """What every client's input features are multiplied by, [K, width, 1]."""
+        client_K = torch.arange(len(ids_K), device=ids_K.device)
+        key_K = client_keys(ids_K, self.seeds[0])
+        return dropout_mask(key_K, client_K, torch.zeros_like(client_K), width, self.p, dtype).unsqueeze(2)
 
 
 def dropout_seeds(seed: int, number: int, epoch: int) -> list[int]:
     """The seeds of a round's and epoch's dropout, layer by layer."""
-    return [derive(seed, "dropout", number, epoch, layer) for layer in (1, 2)]
+    return [derive(seed, "dropout", number, epoch, layer) for layer in (0, 1, 2)]
 
 
 def glorot(rows: int, columns: int, stream: torch.Generator) -> Tensor:

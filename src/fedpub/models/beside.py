@@ -1,0 +1,69 @@
+"""A model, and beside it another one that a client may use instead.
+
+The second one's weights have `alone.` before their names. A client that may choose has a number `alone`, too, [K, 1]:
+where it is not zero, the client uses the second model. The parameters of a task, such as a decoder, belong to both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedpub.data.clients import Clients
+from fedpub.data.subgraph import Propagation
+from fedpub.models.base import TASK, Dropout, Model
+from fedpub.similarity import Proxy
+from fedpub.tree import Tree
+
+SECOND, CHOSEN = "alone.", "alone"
+
+
+@dataclass(frozen=True)
+class Beside:
+    main: Model
+    second: Model
+
+    @property
+    def propagation(self) -> Propagation:
+        return self.main.propagation
+
+    def seen(self, data: Clients) -> dict[str, Tensor]:
+        return self.main.seen(data)
+
+    def init(self, num_features: int, num_classes: int, stream: torch.Generator) -> Tree:
+        """Both begin as if the other one were not there."""
+        same = torch.Generator().set_state(stream.get_state())
+        second = self.second.init(num_features, num_classes, stream)
+        return self.main.init(num_features, num_classes, same) | {SECOND + name: leaf for name, leaf in second.items()}
+
+    def apply(self, w: Tree, data: Clients, dropout: Dropout | None = None) -> Tensor:
+        first_NC = self.main.apply(w, data, dropout)
+        if CHOSEN not in w:
+            return first_NC
+        second_NC = self.second.apply(apart(w)[1], data, dropout)
+        return torch.where(w[CHOSEN][data.segments.owner_N] != 0, second_NC, first_NC)
+
+    def embed(self, w: Tree, proxy: Proxy) -> Tensor:
+        return self.main.embed(w, proxy)
+
+
+def apart(w: Tree) -> tuple[Tree, Tree]:
+    """The weights of the first model and those of the second."""
+    first = {name: leaf for name, leaf in w.items() if not name.startswith(SECOND) and name != CHOSEN}
+    second = {name.removeprefix(SECOND): leaf for name, leaf in w.items() if name.startswith(SECOND)}
+    return first, second | {name: leaf for name, leaf in first.items() if name.startswith(TASK)}
+
+
+def together(first: Tree, second: Tree, chosen_K: Tensor) -> Tree:
+    """The weights of both models, and which one each client uses."""
+
+    def of_task(name: str, leaf: Tensor) -> Tensor:
+        if not name.startswith(TASK):
+            return leaf
+        return torch.where(chosen_K.view(-1, *[1] * (leaf.dim() - 1)), second[name], leaf)
+
+    found = {name: of_task(name, leaf) for name, leaf in first.items()}
+    found |= {SECOND + name: leaf for name, leaf in second.items() if not name.startswith(TASK)}
+    return found | {CHOSEN: chosen_K.unsqueeze(1).to(next(iter(first.values())).dtype)}

@@ -1,0 +1,43 @@
+"""Any model, with whole input features dropped in training: what one word says, others must say, too.
+
+A client's feature is dropped for all of its nodes at once, which is to leave out rows of the first weight matrices: the
+propagated features ÂX stay as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedpub.data.clients import Clients
+from fedpub.data.subgraph import Propagation
+from fedpub.models.base import Dropout, Model
+from fedpub.similarity import Proxy
+from fedpub.tree import Tree
+
+
+@dataclass(frozen=True)
+class Columns:
+    model: Model
+    p: float
+
+    @property
+    def propagation(self) -> Propagation:
+        return self.model.propagation
+
+    def seen(self, data: Clients) -> dict[str, Tensor]:
+        return self.model.seen(data)
+
+    def init(self, num_features: int, num_classes: int, stream: torch.Generator) -> Tree:
+        return self.model.init(num_features, num_classes, stream)
+
+    def apply(self, w: Tree, data: Clients, dropout: Dropout | None = None) -> Tensor:
+        if dropout and self.p:
+            kept_KF1 = replace(dropout, p=self.p).columns(data.ids_K, data.num_features, data.dtype)
+            w = w | {name: w[name] * kept_KF1 for name in self.model.seen(data)}
+        return self.model.apply(w, data, dropout)
+
+    def embed(self, w: Tree, proxy: Proxy) -> Tensor:
+        return self.model.embed(w, proxy)
