@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedpub.engine.deployed import play
-from fedpub.engine.federate import Coordinator, Terms
-from fedpub.engine.table import Table
+from fedpub.engine.table import by_letters
 from fedpub.engine.wire import Precision
 from fedpub.experiment import Experiment
-from fedpub.results import read_rows
 
 # How strongly masks are driven to zero: the L1 and the masks' learning rate.
 STRENGTHS: dict[str, dict[str, Any]] = {
@@ -43,13 +39,7 @@ def bench_wire(dataset: str, scenario: str, clients: int, rounds: int, root: Pat
     found: list[Traffic] = []
     for name, method, options, precision in cells:
         experiment = Experiment(dataset, scenario, clients, method, options, rounds=rounds)
-        with tempfile.TemporaryDirectory() as folder:
-            place = Path(folder)
-            table = Table(place / "sites", experiment, root)
-            terms = Terms(precision=precision)
-            coordinator = Coordinator(experiment, "0" * 16, table.names, table, place / "sites", terms)
-            summary = play(coordinator, place / "run")
-            last = read_rows(place / "run")[-1]
+        summary, last = by_letters(experiment, precision, root)
         up, down = (sum(last.clients[column]) / clients for column in ("bytes_up", "bytes_down"))
         first = found[0].bytes_up if found else up
         found.append(Traffic(name, precision, last.mean("sparsity"), up, down, up / first, summary["test"]))

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from fedpub.data.subgraph_files import write_subgraph
+from fedpub.engine.deployed import play
+from fedpub.engine.federate import Coordinator, Terms
 from fedpub.engine.site import OnePiece, Site
-from fedpub.experiment import Experiment, prepare
+from fedpub.engine.wire import Precision
+from fedpub.experiment import Experiment, Prepared, prepare
+from fedpub.results import Row, read_rows
 
 
 class Table:
     """An exchange with a site for every client of an experiment, each in a folder of its own."""
 
-    def __init__(self, folder: Path, experiment: Experiment, root: Path | None = None) -> None:
-        ready = prepare(experiment.resolved(), root)
+    def __init__(
+        self, folder: Path, experiment: Experiment, root: Path | None = None, ready: Prepared | None = None
+    ) -> None:
+        ready = ready or prepare(experiment.resolved(), root)
         self.folder, self.names = folder, [f"site-{own.id}" for own in ready.federation.subgraphs]
         for name, own in zip(self.names, ready.federation.subgraphs, strict=True):
             write_subgraph(folder / name / "piece.safetensors", own, ready.graph.classes)
@@ -32,3 +40,15 @@ class Table:
 
     def __call__(self, letters: Mapping[int, bytes], deadline: float) -> dict[int, bytes]:
         return {client: self.site(client).answer(letter) for client, letter in letters.items()}
+
+
+def by_letters(
+    experiment: Experiment, precision: Precision, root: Path | None = None, ready: Prepared | None = None
+) -> tuple[dict[str, Any], Row]:
+    """An experiment whose uploads are rounded as those of sites: its summary and its last round."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        table = Table(place / "sites", experiment, root, ready)
+        terms = Terms(precision=precision)
+        coordinator = Coordinator(experiment, "0" * 16, table.names, table, place / "sites", terms)
+        return play(coordinator, place / "run"), read_rows(place / "run")[-1]

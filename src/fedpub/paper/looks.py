@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from fedpub.data.partition import Partition
 from fedpub.data.statistics import label_counts
 from fedpub.engine.setup import set_up
 from fedpub.engine.simulate import Federation, simulate
+from fedpub.engine.table import by_letters
+from fedpub.engine.wire import Precision
 from fedpub.experiment import Experiment, Prepared
 from fedpub.similarity import label_similarity
 from fedpub.tree import Message, State, Tree, select, state_map, tensor, tree, tree_map
@@ -59,6 +62,11 @@ def communities(missing_KK: np.ndarray, ready: Prepared) -> list[int]:
     graph = igraph.Graph.Weighted_Adjacency(missing_KK.tolist(), mode="max")
     found: list[int] = graph.community_multilevel(weights="weight").membership
     return found
+
+
+def rounded(experiment: Experiment, ready: Prepared, precision: Precision) -> dict[str, Any]:
+    """The summary of the same run where sites round what they send up."""
+    return by_letters(experiment, precision, ready=ready)[0]
 
 
 def masks(experiment: Experiment, ready: Prepared) -> dict[str, Any]:
@@ -129,6 +137,8 @@ def _rounds(experiment: Experiment) -> int:
 
 LOOKS: dict[str, Callable[[Experiment, Prepared], dict[str, Any]]] = {
     "clients": clients,
+    "float16": partial(rounded, precision="float16"),
+    "int8": partial(rounded, precision="int8"),
     "masks": masks,
     "neighbours": neighbours,
     "seconds": seconds,

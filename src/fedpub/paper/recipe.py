@@ -32,6 +32,7 @@ TITLES = {
 # A method has its colour in every figure; FED-PUB's is the one that is seen first.
 COLOURS = {
     "FED-PUB": "#c1121f",
+    "FED-PUB-plus": "#7a0611",
     "Local": "#6c757d",
     "FedAvg": "#1d6fb8",
     "FedProx": "#7fb7e6",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedpub.paper import beyond, costs, differences, main, structure, variants
+from fedpub.paper import beyond, costs, differences, main, pareto, structure, variants
 from fedpub.paper.recipe import Recipe
 
 RECIPES: dict[str, Recipe] = {
@@ -38,6 +38,7 @@ RECIPES: dict[str, Recipe] = {
     "more-fedgnn": differences.FEDGNN,
     "more-twitch": differences.TWITCH,
     "more-beyond": beyond.Beyond(),
+    "more-pareto": pareto.Pareto(),
     "more-ingredients-disjoint": beyond.ingredients("disjoint"),
     "more-ingredients-overlapping": beyond.ingredients("overlapping"),
 }

@@ -535,6 +535,28 @@
       });
       return canvas(width, height, `Megabytes up and down per run on ${here.name}`, grid, bars, word((left + width - 74) / 2, height - 4, "MB per run; grey: set-up", { "text-anchor": "middle", fill: theme("soft"), "font-size": 11 }));
     };
+    const judged = lines.filter((line) => known(line.test)), best = here.frontier.map((label) => judged.find((line) => line.method === label)).filter(Boolean);
+    const drawBytes = (width) => {
+      const height = 340, left = 46, right = width - 16, bottom = height - 46, most = Math.max(...judged.map((line) => line.up), 1e-9) * 1.06;
+      const values = judged.map((line) => line.test), pad = (Math.max(...values) - Math.min(...values) || 1) * 0.12;
+      const low = Math.min(...values) - pad, high = Math.max(...values) + pad, x = scale(0, most, left + 8, right), y = scale(low, high, bottom, 14);
+      const grid = [ticks(0, most, width < 560 ? 3 : 6).map((value) => [s("line", { x1: x(value), x2: x(value), y1: 14, y2: bottom, stroke: theme("line") }), word(x(value), bottom + 17, value.toLocaleString("en"), { "text-anchor": "middle", fill: theme("soft"), "font-size": 11 })]),
+        ticks(low, high, 6).map((value) => [s("line", { x1: left, x2: right, y1: y(value), y2: y(value), stroke: theme("line") }), word(left - 6, y(value) + 4, shortNumber(value), { "text-anchor": "end", fill: theme("soft"), "font-size": 11 })])];
+      // From each point on it costs nothing to stay with that method until the next better one.
+      const steps = best.map((line, i) => (i ? `H${x(line.up)}V${y(line.test)}` : `M${x(line.up)} ${y(line.test)}`)).join("") + `H${right}`;
+      const taken = [];
+      const points = [...judged].sort((a, b) => b.test - a.test).map((line) => {
+        const cx = x(line.up), cy = y(line.test), end = cx > (left + right) / 2, reach = 7.2 * line.method.length;
+        let level = cy + 4;
+        const from = end ? cx - 9 - reach : cx + 9, to = from + reach;
+        while (taken.some((other) => Math.abs(other.level - level) < 13 && from < other.to && to > other.from)) level += 13;
+        taken.push({ level, from, to });
+        return s("g", { "data-tip": `${line.method}: ${fixed(line.test)} with ${megabytes(line.up)} MB up` }, s("circle", { cx, cy, r: 5.5, fill: methodColour(line.method), stroke: theme("card"), "stroke-width": 1.5 }),
+          word(end ? cx - 9 : cx + 9, level, line.method, { "text-anchor": end ? "end" : "start", "font-size": 11.5, "font-weight": best.includes(line) ? 600 : 400, ...halo() }));
+      });
+      return canvas(width, height, `Test ${here.metric} against megabytes sent up on ${here.name}`, grid, best.length > 1 && s("path", { d: steps, fill: "none", stroke: theme("soft"), "stroke-width": 1.4, "stroke-dasharray": "5 4" }), points,
+        word((left + right) / 2, height - 8, "MB that all clients send up in a run", { "text-anchor": "middle", fill: theme("soft"), "font-size": 11 }));
+    };
     const columns = [
       { head: "Method", text: true, value: (line) => line.method, show: (line) => methodWord(line.method) },
       { head: "Zeros", value: (line) => line.sparsity, show: (line) => (known(line.sparsity) ? `${fixed(line.sparsity, 1)} %` : "") },
@@ -543,6 +565,7 @@
       { head: "Seconds", value: (line) => line.seconds, show: (line) => fixed(line.seconds, 1) },
     ];
     at("cost-body").replaceChildren(
+      judged.length > 1 ? figure("bytes", `${here.metric[0].toUpperCase()}${here.metric.slice(1)} against bytes`, `${here.name}; in percent, mean over seeds; the dashed line: nothing is better for fewer bytes`, drawBytes, () => [["method", "test", "mb_up", "on_the_line"], ...judged.map((line) => [line.method, line.test, line.up, best.includes(line) ? "yes" : "no"])], false) : "",
       figure("cost", "Megabytes per run", `${here.name}; mean over seeds`, draw, () => [["method", "zeros_percent", "mb_up", "mb_down", "setup_mb_up", "setup_mb_down", "seconds"], ...lines.map((line) => [line.method, line.sparsity, line.up, line.down, line.setup_up, line.setup_down, line.seconds])], false),
       table("cost", "Sparsity, bytes and time", `${here.name}; per run, mean over seeds`, columns, lines));
   }

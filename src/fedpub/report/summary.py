@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -256,7 +256,7 @@ def gains(runs: Sequence[Loaded], local: Sequence[Loaded]) -> list[dict[str, Any
 
 
 def costs(runs: Sequence[Loaded]) -> dict[str, Any]:
-    """Per run, the mean over seeds: zeros in percent, megabytes with the part of set-up, seconds."""
+    """Per run, the mean over seeds: test and zeros in percent, megabytes with the part of set-up, seconds."""
     summaries = [one.summary for one in counted(runs) if one.summary]
 
     def mean(name: str, factor: float) -> float | None:
@@ -264,6 +264,7 @@ def costs(runs: Sequence[Loaded]) -> dict[str, Any]:
         return None if value is None else factor * value
 
     return {
+        "test": _percent(_mean(summary["test"] for summary in summaries)),
         "sparsity": mean("sparsity", 100),
         "up": mean("bytes_up", 1e-6),
         "down": mean("bytes_down", 1e-6),
@@ -271,6 +272,17 @@ def costs(runs: Sequence[Loaded]) -> dict[str, Any]:
         "setup_down": mean("setup_bytes_down", 1e-6),
         "seconds": mean("seconds", 1),
     }
+
+
+def frontier(lines: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Of methods with their costs, those that no other one beats with as few bytes up, by their bytes."""
+    known = [(one["up"], -one["test"], label) for label, one in lines.items() if None not in (one["up"], one["test"])]
+    best, found = -math.inf, []
+    for _, test, label in sorted(known):
+        if -test > best:
+            best = -test
+            found.append(label)
+    return found
 
 
 def payload(runs: Sequence[Loaded], complaints: Sequence[str], live: bool = False) -> dict[str, Any]:
@@ -317,6 +329,7 @@ def _cell(runs: Sequence[Loaded], place: Place, name: str, snapshots: int) -> di
     mine = [one for one in runs if one.place == place]
     groups = {label: [one for one in mine if one.label == label] for label in methods(mine)}
     drawn = {label: curves(group) for label, group in groups.items()}
+    cost = {label: costs(group) for label, group in groups.items()}
     return {
         "name": name,
         "dataset": place.dataset,
@@ -328,7 +341,8 @@ def _cell(runs: Sequence[Loaded], place: Place, name: str, snapshots: int) -> di
             for label, group in groups.items()
             if group[0].experiment.method != "local" and (found := gains(group, groups.get("local", [])))
         },
-        "costs": {label: costs(group) for label, group in groups.items()},
+        "costs": cost,
+        "frontier": frontier(cost),
         "relations": [
             {
                 "method": one.label,

@@ -1,0 +1,115 @@
+"""What accuracy costs in bytes: FED-PUB and FED-PUB-plus at several sparsities and precisions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedpub.paper.beyond import REPORTED_ON
+from fedpub.paper.main import cells
+from fedpub.paper.recipe import COLOURS, TITLES, Artefact, Rows, Settings
+from fedpub.paper.store import Job, Outcomes
+
+# How strongly masks are driven to zero: the L1 and the masks' learning rate.
+STRENGTHS: Mapping[str, Mapping[str, float]] = {
+    "": {},
+    "weak L1": {"lambda1": 0.7, "mask_lr": 7.0},
+    "strong L1": {"lambda1": 3.0, "mask_lr": 5.0},
+    "stronger L1": {"lambda1": 6.0, "mask_lr": 10.0},
+}
+MARKERS = {"exact": "o", "float16": "s", "int8": "D"}
+
+
+@dataclass(frozen=True)
+class Point:
+    method: str
+    strength: str = ""
+    precision: str = "exact"
+
+    @property
+    def label(self) -> str:
+        said = ", ".join(word for word in (self.strength, self.precision.replace("exact", "")) if word)
+        return f"{TITLES[self.method]}, {said}" if said else TITLES[self.method]
+
+
+class Pareto:
+    """Bytes up are a client's in a round, FED-PUB's are 1: nothing but what differs between methods."""
+
+    title = "Accuracy against bytes sent, 10 disjoint clients of Cora, CiteSeer and PubMed"
+    datasets = ("cora", "citeseer", "pubmed")
+
+    def points(self, settings: Settings) -> list[Point]:
+        found = [Point("fedavg"), Point("fedper")]
+        for method in ("fedpub", "fedpub-plus"):
+            found += [Point(method, strength) for strength in settings.some(list(STRENGTHS))]
+            found += [Point(method, precision=kind) for kind in settings.some(["float16", "int8"])]
+        return found
+
+    def of(self, settings: Settings, point: Point) -> dict[str, list[Job]]:
+        """By cell, a run for every split; one seed, as splits differ more than seeds."""
+        options = dict(STRENGTHS[point.strength])
+        look = "" if point.precision == "exact" else point.precision
+        splits = REPORTED_ON[:1] if settings.quick else REPORTED_ON
+        columns = cells(self.datasets, "disjoint", (10,))(settings)
+        return {
+            cell: [
+                Job(settings.experiment(0, method=point.method, options=options, data_seed=split, **column), look)
+                for split in splits
+            ]
+            for cell, column in columns.items()
+        }
+
+    def jobs(self, settings: Settings) -> list[Job]:
+        every = [self.of(settings, point) for point in self.points(settings)]
+        return [job for by_cell in every for jobs in by_cell.values() for job in jobs]
+
+    def make(self, settings: Settings, found: Outcomes) -> Artefact:
+        def summaries(point: Point) -> dict[str, list[dict[str, Any]]]:
+            def summary(job: Job) -> dict[str, Any]:
+                return found[job].seen if job.look else found[job].summary
+
+            return {cell: [summary(job) for job in jobs] for cell, jobs in self.of(settings, point).items()}
+
+        def sent(by_cell: dict[str, list[dict[str, Any]]]) -> dict[str, float]:
+            return {cell: float(np.mean([one["bytes_up"] for one in some])) for cell, some in by_cell.items()}
+
+        usual, rows = sent(summaries(Point("fedpub"))), []
+        for point in self.points(settings):
+            by_cell = summaries(point)
+            tests = {cell: 100 * float(np.mean([one["test"] for one in some])) for cell, some in by_cell.items()}
+            zeros = 100 * float(np.mean([one["sparsity"] for some in by_cell.values() for one in some]))
+            share = 100 * float(np.mean([value / usual[cell] for cell, value in sent(by_cell).items()]))
+            rows.append([point.label, *tests.values(), float(np.mean(list(tests.values()))), zeros, share])
+
+        def draw(figure: Any) -> None:
+            axes = figure.subplots()
+            for point, row in zip(self.points(settings), rows, strict=True):
+                colour, marker = COLOURS[TITLES[point.method]], MARKERS[point.precision]
+                axes.scatter(row[-1], row[-3], color=colour, marker=marker, s=30, zorder=3)
+                axes.annotate(point.label, (row[-1], row[-3]), (5, 4), textcoords="offset points", fontsize=6)
+            axes.plot(
+                *_frontier(rows), color="#888888", linewidth=0.8, linestyle="--", drawstyle="steps-post", zorder=1
+            )
+            axes.set_xlabel("bytes up, percent of FED-PUB's")
+            axes.set_ylabel("test accuracy, percent")
+            axes.set_xlim(left=0)
+
+        header = ["method", *usual, "mean", "zeros", "sent up"]
+        note = (
+            f"Splits {', '.join(map(str, REPORTED_ON))}, seed 0. Accuracy and zeros in percent; what a run sends up in "
+            "percent of FED-PUB's. Rounded uploads are those of sites (`--precision`): the run goes through letters."
+        )
+        return Artefact(header, rows, note, draw, (6.5, 4.2))
+
+
+def _frontier(rows: Rows) -> tuple[list[float], list[float]]:
+    """Bytes and accuracies that nothing beats with fewer bytes."""
+    best, found = -np.inf, []
+    for row in sorted(rows, key=lambda row: (row[-1], -row[-3])):
+        if row[-3] > best:
+            best = row[-3]
+            found.append((row[-1], row[-3]))
+    return [x for x, _ in found], [y for _, y in found]
