@@ -5,6 +5,7 @@ Client 0 is the path 0 - 1 - 2, client 1 the star of 3 with 4, 5 and 6, client 2
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from fedpub.algorithms import Context
+from fedpub.algorithms import Algorithm, Context
+from fedpub.algorithms.base import MakesNet
 from fedpub.cli import main
 from fedpub.data.clients import Clients, stack
 from fedpub.data.graph import Graph
@@ -78,6 +80,11 @@ def small_clients(
 def context(model: Model | None = None, **changes) -> Context:
     plain = {"seed": 0, "round": 1, "epochs": 1, "lr": 0.1, "weight_decay": 0.0, "dropout": 0.0}
     return Context(model=model or GCN(4), task=NodeClassification(), **(plain | changes))
+
+
+def made_for(method: Algorithm, ctx: Context) -> Context:
+    """The context with what the method makes of its model, as an experiment has it."""
+    return replace(ctx, model=method.net(ctx.model, ctx.task)) if isinstance(method, MakesNet) else ctx
 
 
 def random_tree(model: Model, clients: int | None = None, seed: int = 0) -> Tree:

@@ -42,7 +42,7 @@ from fedpub.similarity import P_OUT, feature_proxy, random_proxy
 from fedpub.tasks import Step
 from fedpub.tasks import base as tasks_base
 from fedpub.tree import Message, State, Tree, pack, select, state_map, tree_map, unpack, update
-from small import SEEN_X, assert_trees_equal, context, random_tree, small_clients, subgraphs
+from small import SEEN_X, assert_trees_equal, context, made_for, random_tree, small_clients, subgraphs
 
 LN3 = math.log(3)
 
@@ -96,6 +96,7 @@ def local_steps(
     method: Algorithm, ctx: Context, own: State | None = None, server: State | None = None
 ) -> tuple[State, Message]:
     """Local training of the three clients: their new state and what they send."""
+    ctx = made_for(method, ctx)
     data = small_clients(kind=ctx.model.propagation)
     first_server, first_own = begin(method, ctx.model)
     message = method.send(server or first_server, data.ids_K)
@@ -232,7 +233,9 @@ def test_dropout_is_drawn_anew_in_every_epoch(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(tasks_base, "Dropout", lambda *name: drawn.append(name) or Dropout(*name))
     local_steps(FedAvg(), context(dropout=0.5, seed=7, round=4, epochs=3))
     assert drawn == [(0.5, dropout_seeds(7, 4, epoch)) for epoch in range(3)]
-    assert len({seed for _, seeds in drawn for seed in seeds}) == 6, "every epoch and layer has its own"
+    assert len({seed for _, seeds in drawn for seed in seeds}) == 9, (
+        "every epoch and layer, the inputs too, has its own"
+    )
 
 
 def test_weights_of_other_names_may_have_other_rates() -> None:
@@ -735,7 +738,7 @@ UPLOADS: dict[Algorithm, set[str]] = {
     FedPub(proxy="feature"): {"weights", "active", "embedding"},
     FedPub(communities="explicit"): {"weights", "active", "embedding"},
     FedPub(lambda1=0.0): {"weights", "active", "embedding"},
-    METHODS["fedpub-plus"](): {"weights", "active", "embedding"},
+    METHODS["fedpub-plus"](): {"weights", "active", "embedding", "alone_val"},
 }
 
 

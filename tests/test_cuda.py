@@ -8,6 +8,7 @@ import torch
 from fedpub.algorithms import METHODS
 from fedpub.data.synthetic import Communities, communities_graph
 from fedpub.experiment import Experiment, run
+from fedpub.models import MODELS
 
 ON_BOTH = ("loss", "val", "test", "sparsity", "bytes_up", "bytes_down")
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
@@ -23,7 +24,7 @@ def assert_alike(dataset: str, **settings: object) -> None:
     torch.testing.assert_close(on_gpu, on_cpu, rtol=0, atol=1e-9, equal_nan=True)
 
 
-@pytest.mark.parametrize("model", ["gcn", "sage"])
+@pytest.mark.parametrize("model", list(MODELS))
 @pytest.mark.parametrize("method", list(METHODS))
 @pytest.mark.parametrize("scenario", ["natural", "random", "dirichlet"])  # equal, nearly equal and unequal sizes
 def test_every_method_gives_the_same_on_both(method, model, scenario, tmp_path):

@@ -61,6 +61,9 @@ def assert_same_rows(one: Path, other: Path, tolerance: float = 1e-9) -> None:
     [
         *((method, {}) for method in ("local", "fedavg", "fedprox", "fedper", "gcfl", "fedgnn", "fedsage", "fedpub")),
         ("fedpub", {"fraction": 0.5, "rounds": 5, "epochs": 2}),
+        ("fedpub-plus", {"rounds": 5}),
+        ("fedpub-plus", {"fraction": 0.5, "rounds": 6, "model": "sage"}),
+        ("fedpub-plus", {"task": "link-prediction", "decoder": "mlp", "epochs": 2}),
         ("fedpub", {"options": {"lambda1": 0.5, "mask_lr": 10.0}}),
         ("fedpub", {"options": {"measure": "label", "proxy": "feature"}}),
         ("fedpub", {"task": "link-prediction", "model": "sage", "epochs": 2}),
