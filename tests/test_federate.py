@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from fedpub.engine import federate
 from fedpub.engine.deployed import play
 from fedpub.engine.federate import Coordinator, Known, Terms
 from fedpub.engine.joining import Finished, check_joinable
-from fedpub.engine.site import OnePiece, Site
+from fedpub.engine.site import OnePiece, Site, check_agreed
 from fedpub.engine.table import Table
 from fedpub.engine.wire import decode
 from fedpub.errors import FedpubError
@@ -274,6 +275,37 @@ def test_a_new_site_joins_a_finished_run(method, tmp_path):
     _, card = load_model(place / "model")
     assert card.test == pytest.approx(told[told["kept"]]["test"])
     assert json.loads((place / "join.json").read_text()) == told
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, None),
+        ({"dataset": "cora"}, None),
+        ({"epochs": 2}, "asks for epochs 1, but this site has agreed to 2"),
+        ({"options": {"tau": 1.0}}, r"asks for tau 10.0, but this site has agreed to 1.0"),
+        ({"method": "fedavg"}, "asks for method 'fedpub', but this site has agreed to 'fedavg'"),
+    ],
+)
+def test_a_site_takes_part_in_what_it_agreed_to_and_in_nothing_else(changes, words):
+    asked = small("fedpub").resolved()
+    agreed = replace(asked, **{"options": asked.options | changes.pop("options", {})} | changes)
+    if words is None:
+        check_agreed(asked, agreed)
+    else:
+        with pytest.raises(FedpubError, match=words):
+            check_agreed(asked, agreed)
+    check_agreed(asked, None)
+
+
+def test_a_site_that_agreed_to_something_else_refuses_the_run(tmp_path):
+    experiment = small("fedpub")
+    table = Table(tmp_path / "sites", experiment)
+    other = replace(experiment.resolved(), rounds=99)
+    place = tmp_path / "sites" / "site-2"
+    table.sites[2] = Site(place, "site-2", lambda: OnePiece(place / "piece.safetensors"), other)
+    with pytest.raises(FedpubError, match=r"site-2.*rounds 3, but this site has agreed to 99"):
+        play(coordinator(table, experiment), tmp_path / "deployed")
 
 
 @pytest.mark.parametrize("method", ["local", "fedsage"])

@@ -259,6 +259,22 @@ def test_like_applies_the_first_sites_encoding() -> None:
     assert second.columns["extra"] == "left out: not in the encoding given with --like"
 
 
+@pytest.mark.parametrize(
+    "nodes", ["id,active,city,age,label\np,0,Bonn,3,\nq,1,Bonn,11,\n", "id,active,city,age\np,0,Bonn,3\nq,1,Bonn,11\n"]
+)
+def test_like_takes_nodes_that_nobody_has_labelled(nodes: str) -> None:
+    """Without labels or without the column: such a graph is there to be predicted."""
+    write()
+    first = load()
+    write(nodes, "u,v\np,q\n")
+    second = load(like=first.encoding)
+    assert second.graph.y.tolist() == [-1, -1]
+    assert second.graph.classes == ("a", "b")
+    assert "2 of 2 nodes have no label" in second.notes
+    with pytest.raises(FedpubError, match="label"):
+        load()
+
+
 def test_like_through_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     write()
     assert main(command("--encoding-out", "shared.json")) == 0

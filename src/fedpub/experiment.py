@@ -213,6 +213,15 @@ class Experiment:
         return json.dumps({one.name: getattr(self, one.name) for one in fields(Experiment)}, indent=2) + "\n"
 
     @staticmethod
+    def read(path: Path) -> Experiment:
+        """What a config.json asks for, checked."""
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise FedpubError(f"cannot read {path} ({error}); give the config.json of a run") from error
+        return Experiment.from_json(text, path).resolved()
+
+    @staticmethod
     def from_json(text: str, place: Path) -> Experiment:
         """An experiment from a config.json; `place` is for the error message."""
         try:

@@ -58,6 +58,7 @@ def start(
     id: str | None = None,
     coordinator: str | None = None,
     graph: Path | None = None,
+    experiment: Path | None = None,
     once: bool = False,
     wait: bool = True,
 ) -> None:
@@ -70,11 +71,12 @@ def start(
         id: The site's name.
         coordinator: The coordinator's address, where it has moved.
         graph: The site's graph, where it has moved; a run that has begun goes on only with the same data.
+        experiment: The config.json that was agreed on: from now on the site takes part in nothing else.
         once: End when a run is finished.
         wait: Wait for a coordinator that cannot be reached; else say so and end.
     """
     from fedpub.engine.flower.site import run_site
-    from fedpub.engine.flower.sites import SiteConfig
+    from fedpub.engine.flower.sites import SiteConfig, agree
 
     if folder is None and id is None:
         raise FedpubError("name the site: --folder FOLDER, or --id NAME for the folder of that name")
@@ -85,6 +87,8 @@ def start(
     moved = SiteConfig(config.id, coordinator or config.coordinator, str(graph.resolve()) if graph else config.graph)
     if moved != config:
         moved.save(place)
+    if experiment is not None:
+        agree(place, experiment)
 
     def end(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt

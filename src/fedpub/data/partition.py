@@ -131,10 +131,10 @@ def _check_clients(graph: Graph, scenario: str, clients: int | None) -> int:
             f"{clients} clients are more than the {graph.num_nodes} nodes of {graph.name!r}; use fewer clients"
         )
     if scenario == "overlapping" and clients % SAMPLES:
-        low = max(SAMPLES, clients // SAMPLES * SAMPLES)
+        near = sorted({max(SAMPLES, clients // SAMPLES * SAMPLES), (clients // SAMPLES + 1) * SAMPLES})
         raise FedpubError(
             f"overlapping draws {SAMPLES} clients from each community, so {clients} clients are not possible; "
-            f"use {low} or {clients // SAMPLES * SAMPLES + SAMPLES}"
+            f"use {' or '.join(map(str, near))}"
         )
     return clients
 

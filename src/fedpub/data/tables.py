@@ -30,7 +30,7 @@ from fedpub.data.encoding import (
     fit_degree,
     some,
 )
-from fedpub.data.graph import Graph, from_scipy, to_scipy, undirected
+from fedpub.data.graph import NO_LABEL, Graph, from_scipy, to_scipy, undirected
 from fedpub.data.table_files import Table, first_row, plain, read_edges, read_tables
 from fedpub.errors import FedpubError, unknown
 
@@ -83,6 +83,8 @@ def from_tables(
         verbatim.append(client_column)
     categories = [column.name for column in like.columns if column.kind == "category"] if like else []
     table = read_tables(nodes, verbatim, [label_column, *categories])
+    if like is not None and label_column not in table.columns:  # nodes to predict
+        del fates[label_column]
     for column, fate in fates.items():
         table.require("column to drop" if column in drop else f"{fate.removeprefix('node ')} column", column)
     for path, part in zip(nodes, table.parts, strict=True):
@@ -197,7 +199,8 @@ def _build(
     edges = undirected(ends_2E, len(table))
     degree_N = _degrees(edges, len(table))
     classes = _classes(table, label_column, like)
-    y = encode_labels(table, label_column, classes)
+    known = label_column in table.columns
+    y = encode_labels(table, label_column, classes) if known else torch.full((len(table),), NO_LABEL)
     free = [column for column in table.columns if column not in fates]
     if like is None:
         fitted = {column: fit_column(table, column) for column in free}
@@ -218,7 +221,7 @@ def _build(
         client_names=client_names,
         node_ids=tuple(ids),
         meta={META_KEY: encoding.to_json()},
-    ).validate()
+    ).validate(labelled=like is None)
     columns = {column: fates.get(column) or str(fitted[column]) for column in table.columns}
     return Imported(graph, encoding, columns, _notes(graph, encoding, ends_2E))
 
@@ -283,11 +286,11 @@ def _degrees(edges: Tensor, num_nodes: int) -> Tensor:
 
 
 def _classes(table: Table, label_column: str, like: Encoding | None) -> tuple[str, ...]:
+    if like is not None:
+        return like.classes
     found = fit_classes(pc.unique(table.text(label_column).drop_null()).to_pylist())
     if not found:
         raise FedpubError(f"{table.source}: column {label_column!r} is empty in every row; label at least one node")
-    if like is not None:
-        return like.classes
     if len(found) < 2:
         raise FedpubError(
             f"{table.source}: every label in column {label_column!r} is {found[0]!r}; "

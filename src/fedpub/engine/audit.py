@@ -38,11 +38,7 @@ def would_send(site: Site, experiment: Path | None) -> Found:
     """The site's last answer or, for an experiment, its first one, computed here and sent to nobody."""
     if experiment is None:
         return _last(site)
-    try:
-        text = experiment.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise FedpubError(f"cannot read {experiment} ({error}); give the config.json of a run") from error
-    wanted = Experiment.from_json(text, experiment).resolved()
+    wanted = Experiment.read(experiment)
     with tempfile.TemporaryDirectory() as folder:
         trial, run = Site(Path(folder), site.name, lambda: site.source), "0" * 16
         held = {"experiment": wanted.to_json(), "client": 0, "classes": list(site.source.classes), "precision": "exact"}

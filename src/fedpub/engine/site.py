@@ -12,7 +12,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -146,8 +146,10 @@ class Part:
 class Site:
     """Answers letters. `folder` is the site's own; `source` its data."""
 
-    def __init__(self, folder: Path, name: str, source: Callable[[], Source]) -> None:
-        self.folder, self.name, self._load = folder, name, source
+    def __init__(
+        self, folder: Path, name: str, source: Callable[[], Source], agreed: Experiment | None = None
+    ) -> None:
+        self.folder, self.name, self._load, self._agreed = folder, name, source, agreed
         self._parts: dict[str, Part] = {}
         self.news, self.finished = "", False  # for whoever watches
         self._kept: tuple[Path, int] | None = None  # the run and round whose model is in the folder
@@ -188,6 +190,7 @@ class Site:
     def _part(self, run: str, held: dict[str, Any]) -> Part:
         experiment = Experiment.from_json(held["experiment"], Path("the coordinator's letter")).resolved()
         experiment = replace(experiment, device="cpu")
+        check_agreed(experiment, self._agreed)
         classes, client = tuple(held["classes"]), int(held["client"])
         own = self.source.piece(experiment, client, classes)
         return Part(self._run_folder(run), experiment, client, classes, held["precision"], self.name, own)
@@ -316,6 +319,24 @@ class Site:
             val=_known(metrics["val"]),
             test=_known(metrics["test"]),
         )
+
+
+def check_agreed(asked: Experiment, agreed: Experiment | None) -> None:
+    """That the coordinator asks for what was agreed on; the graph's name and the device are each side's own."""
+    if agreed is None:
+        return
+    for one in fields(Experiment):
+        theirs, ours = getattr(asked, one.name), getattr(agreed, one.name)
+        if one.name not in ("dataset", "device") and theirs != ours:
+            if one.name == "options":
+                name = min(name for name in {**theirs, **ours} if theirs.get(name) != ours.get(name))
+                theirs, ours = theirs.get(name), ours.get(name)
+            else:
+                name = one.name
+            raise FedpubError(
+                f"the coordinator asks for {name} {theirs!r}, but this site has agreed to {ours!r}; settle it with the "
+                "coordinator, then start the site with --experiment and what was agreed"
+            )
 
 
 def _kept_rounds(folder: Path) -> list[int]:

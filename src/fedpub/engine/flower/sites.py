@@ -8,9 +8,10 @@ from pathlib import Path
 
 from fedpub.engine.site import OnePiece, OwnGraph, Site
 from fedpub.errors import FedpubError
+from fedpub.experiment import Experiment
 from fedpub.files import write_text
 
-CONFIG, AUTHORITY, PIECE = "site.json", "ca.pem", "piece.safetensors"
+CONFIG, AUTHORITY, PIECE, AGREED = "site.json", "ca.pem", "piece.safetensors", "agreed.json"
 
 
 @dataclass(frozen=True)
@@ -42,4 +43,11 @@ def open_site(folder: Path) -> Site:
     def source() -> OwnGraph | OnePiece:
         return OwnGraph(Path(config.graph)) if config.graph else OnePiece(folder / PIECE)
 
-    return Site(folder, config.id, source)
+    agreed = folder / AGREED
+    return Site(folder, config.id, source, Experiment.read(agreed) if agreed.is_file() else None)
+
+
+def agree(folder: Path, experiment: Path) -> None:
+    """From now on the site takes part in nothing else."""
+    Experiment.read(experiment)  # that it can be
+    write_text(folder / AGREED, experiment.read_text(encoding="utf-8"))
