@@ -300,6 +300,7 @@ MEANING = {
     "base": "the weights below the classifier",
     "active": "which entries of the weights are sent: those whose mask is not zero",
     "embedding": "the mean output of its model on the random proxy graph",
+    "alone_val": "the validation accuracy of the model that it trains alone",
     "personal": "its masked weights, of which the server computes the embedding",
     "labels": "how many training nodes of each class it has",
     "features": "the features of its nodes, in the clear",

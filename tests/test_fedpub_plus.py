@@ -37,7 +37,7 @@ def leaf(value: float) -> Tree:
 def one_number(mean: float, now: float, rounds: int, **others: torch.Tensor | Tree) -> State:
     """The state of a client whose models are one number each."""
     state: State = {"weights": leaf(now), "masks": leaf(1.0), "mean": leaf(mean), "rounds": numbers(rounds)}
-    state |= {ALONE + "weights": leaf(5.0), ALONE + "val": numbers(0.18), "val": numbers(0.288)}
+    state |= {ALONE + "weights": leaf(5.0), ALONE + "val_mean": numbers(0.18), "val_mean": numbers(0.288)}
     return state | {"kept": leaf(9.0), "kept_val": numbers(-1.0), "kept_mean": numbers(0.6)} | others
 
 

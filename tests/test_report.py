@@ -283,6 +283,21 @@ def test_curves_gains_and_costs_by_hand(tmp_path):
     assert cost["sparsity"] == pytest.approx(25)
 
 
+def test_what_nothing_beats_with_fewer_bytes():
+    """Equal bytes: the better one; as good for more bytes, or without a number: not on the line."""
+    costs = {
+        "a": (5, 80.0),
+        "b": (2, 70.0),
+        "c": (2, 75.0),
+        "d": (3, 75.0),
+        "e": (9, 79.0),
+        "f": (1, None),
+        "g": (0, 60.0),
+    }
+    lines = {label: {"up": up, "test": test} for label, (up, test) in costs.items()}
+    assert summary.frontier(lines) == ["g", "c", "a"]
+
+
 def test_packed_matrices_come_back(tmp_path):
     values = np.array([[[1.0, -0.2], [np.nan, 0.5]]])
     found = summary.packed([7], values, 5)

@@ -116,6 +116,7 @@ def test_everything_is_drawn(opened):
         assert css(opened, f"[data-figure={name}] svg")
     assert len(texts(opened, "[data-figure=heat] rect[data-value]")) == 25
     assert len(texts(opened, "[data-figure=gains] [data-client]")) == 20
+    assert len(texts(opened, "[data-figure=bytes] [data-point]")) == 3
     assert {"local", "gcfl", "fedpub"} == set(texts(opened, "[data-figure=convergence] [data-method] text"))
     assert "What could not be read" in css(opened, "#complaints").text
     assert "env.json" in css(opened, "#complaints").text

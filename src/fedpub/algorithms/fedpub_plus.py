@@ -78,7 +78,7 @@ class FedPubPlus(FedPub):
             alone = stacked(local, num_clients)
             own |= {ALONE + name: part for name, part in {"weights": alone, **adam_init(alone)}.items()}
             own |= {"kept": tree_map(torch.clone, alone)}
-            own |= {name: some.new_zeros(num_clients) for name in ("val", ALONE + "val")}
+            own |= {name: some.new_zeros(num_clients) for name in ("val_mean", ALONE + "val_mean")}
             own |= {name: some.new_full((num_clients,), UNKNOWN) for name in ("kept_val", "kept_mean")}
         return own
 
@@ -94,8 +94,8 @@ class FedPubPlus(FedPub):
             done |= self._train_alone(ctx, own, data)
             val_K = _accuracy(ctx, self._federated(done), data)
             alone_K = _accuracy(_local(ctx), tree(done[ALONE + "weights"]), data)
-            done["val"] = self._averaged(tensor(own["val"]), val_K.clamp(min=0))
-            done[ALONE + "val"] = self._averaged(tensor(own[ALONE + "val"]), alone_K.clamp(min=0))
+            done["val_mean"] = self._averaged(tensor(own["val_mean"]), val_K.clamp(min=0))
+            done[ALONE + "val_mean"] = self._averaged(tensor(own[ALONE + "val_mean"]), alone_K.clamp(min=0))
             up[ALONE + "val"] = alone_K
         return done, up, loss_K
 
@@ -112,7 +112,7 @@ class FedPubPlus(FedPub):
     def _keep(self, own: State, mean_K: Tensor) -> State:
         """The model trained alone as it was after the last round, where the mean over clients was best then."""
         better_K = (mean_K > tensor(own["kept_mean"])) & (tensor(own["rounds"]) > 0)
-        val_K = tensor(own[ALONE + "val"]) / self._share(own).clamp(min=1e-30)
+        val_K = tensor(own[ALONE + "val_mean"]) / self._share(own).clamp(min=1e-30)
         return {
             "kept": tree_map(
                 lambda new, old: _where(better_K, new, old), tree(own[ALONE + "weights"]), tree(own["kept"])
@@ -148,7 +148,7 @@ class FedPubPlus(FedPub):
         federated = self._federated(own)
         if not self.choose:
             return federated
-        val_K = tensor(own["val"]) / self._share(own).clamp(min=1e-30)
+        val_K = tensor(own["val_mean"]) / self._share(own).clamp(min=1e-30)
         alone_K = val_K <= tensor(own["kept_val"]) + self.margin
         return together(federated, tree(own["kept"]), alone_K)
 

@@ -537,25 +537,24 @@
     };
     const judged = lines.filter((line) => known(line.test)), best = here.frontier.map((label) => judged.find((line) => line.method === label)).filter(Boolean);
     const drawBytes = (width) => {
-      const height = 340, left = 46, right = width - 16, bottom = height - 46, most = Math.max(...judged.map((line) => line.up), 1e-9) * 1.06;
-      const values = judged.map((line) => line.test), pad = (Math.max(...values) - Math.min(...values) || 1) * 0.12;
-      const low = Math.min(...values) - pad, high = Math.max(...values) + pad, x = scale(0, most, left + 8, right), y = scale(low, high, bottom, 14);
+      // Points are numbered by rank: their names, which may be long and close to each other, are in a list.
+      const ranked = [...judged].sort((a, b) => b.test - a.test), longest = Math.max(...ranked.map((line) => line.method.length)), list = 34 + 7.4 * longest;
+      const beside = width > list + 360, plot = 330, height = beside ? Math.max(plot, ranked.length * 20 + 30) : plot + ranked.length * 20 + 14;
+      const left = 46, right = beside ? width - list : width - 14, bottom = plot - 46, most = Math.max(...judged.map((line) => line.up), 1e-9) * 1.06;
+      const values = judged.map((line) => line.test), pad = (Math.max(...values) - Math.min(...values) || 1) * 0.1;
+      const low = Math.min(...values) - pad, high = Math.max(...values) + pad, x = scale(0, most, left + 10, right - 10), y = scale(low, high, bottom, 14);
       const grid = [ticks(0, most, width < 560 ? 3 : 6).map((value) => [s("line", { x1: x(value), x2: x(value), y1: 14, y2: bottom, stroke: theme("line") }), word(x(value), bottom + 17, value.toLocaleString("en"), { "text-anchor": "middle", fill: theme("soft"), "font-size": 11 })]),
         ticks(low, high, 6).map((value) => [s("line", { x1: left, x2: right, y1: y(value), y2: y(value), stroke: theme("line") }), word(left - 6, y(value) + 4, shortNumber(value), { "text-anchor": "end", fill: theme("soft"), "font-size": 11 })])];
       // From each point on it costs nothing to stay with that method until the next better one.
       const steps = best.map((line, i) => (i ? `H${x(line.up)}V${y(line.test)}` : `M${x(line.up)} ${y(line.test)}`)).join("") + `H${right}`;
-      const taken = [];
-      const points = [...judged].sort((a, b) => b.test - a.test).map((line) => {
-        const cx = x(line.up), cy = y(line.test), end = cx > (left + right) / 2, reach = 7.2 * line.method.length;
-        let level = cy + 4;
-        const from = end ? cx - 9 - reach : cx + 9, to = from + reach;
-        while (taken.some((other) => Math.abs(other.level - level) < 13 && from < other.to && to > other.from)) level += 13;
-        taken.push({ level, from, to });
-        return s("g", { "data-tip": `${line.method}: ${fixed(line.test)} with ${megabytes(line.up)} MB up` }, s("circle", { cx, cy, r: 5.5, fill: methodColour(line.method), stroke: theme("card"), "stroke-width": 1.5 }),
-          word(end ? cx - 9 : cx + 9, level, line.method, { "text-anchor": end ? "end" : "start", "font-size": 11.5, "font-weight": best.includes(line) ? 600 : 400, ...halo() }));
+      const mark = (line, cx, cy) => [s("circle", { cx, cy, r: 8.5, fill: methodColour(line.method), stroke: theme("card"), "stroke-width": 1.5 }), word(cx, cy + 3.5, ranked.indexOf(line) + 1, { "text-anchor": "middle", fill: theme("card"), "font-size": 10, "font-weight": 700 })];
+      const points = [...ranked].reverse().map((line) => s("g", { "data-tip": `${line.method}: ${fixed(line.test)} with ${megabytes(line.up)} MB up`, "data-point": line.method }, mark(line, x(line.up), y(line.test))));
+      const names = ranked.map((line, i) => {
+        const cx = beside ? right + 16 : 12, cy = (beside ? 22 : plot + 12) + 20 * i;
+        return [mark(line, cx, cy), word(cx + 15, cy + 4, line.method, { "font-size": 11.5, "font-weight": best.includes(line) ? 600 : 400 })];
       });
-      return canvas(width, height, `Test ${here.metric} against megabytes sent up on ${here.name}`, grid, best.length > 1 && s("path", { d: steps, fill: "none", stroke: theme("soft"), "stroke-width": 1.4, "stroke-dasharray": "5 4" }), points,
-        word((left + right) / 2, height - 8, "MB that all clients send up in a run", { "text-anchor": "middle", fill: theme("soft"), "font-size": 11 }));
+      return canvas(width, height, `Test ${here.metric} against megabytes sent up on ${here.name}`, grid, best.length > 1 && s("path", { d: steps, fill: "none", stroke: theme("soft"), "stroke-width": 1.4, "stroke-dasharray": "5 4" }), points, names,
+        word((left + right) / 2, plot - 8, "MB that all clients send up in a run", { "text-anchor": "middle", fill: theme("soft"), "font-size": 11 }));
     };
     const columns = [
       { head: "Method", text: true, value: (line) => line.method, show: (line) => methodWord(line.method) },
