@@ -146,9 +146,7 @@ class Part:
 class Site:
     """Answers letters. `folder` is the site's own; `source` its data."""
 
-    def __init__(
-        self, folder: Path, name: str, source: Callable[[], Source], agreed: Experiment | None = None
-    ) -> None:
+    def __init__(self, folder: Path, name: str, source: Callable[[], Source], agreed: Experiment | None = None) -> None:
         self.folder, self.name, self._load, self._agreed = folder, name, source, agreed
         self._parts: dict[str, Part] = {}
         self.news, self.finished = "", False  # for whoever watches

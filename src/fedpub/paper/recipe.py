@@ -137,7 +137,8 @@ class Entry:
 class Grid:
     """A table of methods, or variants of one, by cells; each entry is a mean over seeds, the paper's beside it.
 
-    The last row, FED-PUB in the paper's tables, is what the others are tested against: paired, over seeds and cells.
+    The last row, FED-PUB in the paper's tables, or the one named `against`, is what the others are tested against:
+    paired, over seeds and cells.
     """
 
     title: str
@@ -149,6 +150,7 @@ class Grid:
     rows_quick: Sequence[str] | None = None  # for a quick look only these
     average: bool = True
     bars: bool = False  # also as a figure
+    against: str = ""
 
     def shown(self, settings: Settings) -> dict[str, Mapping[str, Any]]:
         kept = self.rows_quick if settings.quick and self.rows_quick else self.rows
@@ -209,7 +211,7 @@ class Grid:
     ) -> tuple[list[str], Rows]:
         columns, shown = self.columns(settings), self.shown(settings)
         values = {label: self._values(settings, found, row) for label, row in shown.items()}
-        last = list(shown)[-1]
+        last = self.against or list(shown)[-1]
         beside = any(one.paper is not None for one in entries.values())
         rows: Rows = []
         for label in shown:

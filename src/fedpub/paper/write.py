@@ -41,7 +41,10 @@ def write_runs(jobs: Iterable[Job], found: Outcomes, folder: Path) -> Path:
     return folder / "runs.csv"
 
 
-ASKED = ("task", "dataset", "scenario", "clients", "method", "seed", "rounds", "epochs", "weight_decay")
+ASKED = (
+    "task", "dataset", "scenario", "clients", "method", "model", "hidden", "dropout", "seed", "data_seed", "rounds",
+    "epochs", "weight_decay",
+)  # fmt: skip
 MEASURED = (
     "test", "val", "best_round", "weighted_test", "worst_client_test", "sparsity", "bytes_up", "bytes_down", "seconds"
 )  # fmt: skip
