@@ -7,6 +7,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from fedpub.cli import main
 from fedpub.data.partition import Partition
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment, prepare
-from fedpub.paper import looks
+from fedpub.paper import beyond, looks, pareto
 from fedpub.paper.main import paper as paper_value
 from fedpub.paper.published import published, statistics, tables
 from fedpub.paper.recipe import Artefact, Entry, Grid, Settings
@@ -54,7 +55,40 @@ def test_every_recipe_makes_its_table_and_figure(real_data, kept, name):
     numbers = [value for row in made.rows for value in row if isinstance(value, float)]
     assert numbers
     assert not any(math.isinf(value) for value in numbers)
-    assert name.startswith("figure-") == (made.draw is not None)
+    assert (name.startswith("figure-") or name == "more-pareto") == (made.draw is not None)
+
+
+def test_clients_beside_local_by_hand():
+    """Gains of −0.5, +2 and −3 points, and one client without test nodes; the mean is over cells, not over runs."""
+
+    def cell(*clients: float | None, sent: int = 0) -> dict:
+        known = [one for one in clients if one is not None]
+        return {"test": sum(known) / len(known), "per_client_test": list(clients), "bytes_up": sent, "rounds": 10}
+
+    local = {"a": [cell(0.505, 0.58, None)], "b": [cell(0.5)]}
+    ours = {"a": [cell(0.5, 0.6, None, sent=90_000)], "b": [cell(0.47, sent=10_000)]}
+    header, lines = beyond._table("both", {"Local": local, "ours": ours})
+    assert header[0] == "both"
+    assert lines[0][2:] == ["", "", "", 0.0]
+    assert lines[1] == ["ours", pytest.approx(51.0), "33.3%", "66.7%", "-3.0", pytest.approx(2.0)]
+
+
+def test_points_of_accuracy_and_bytes_by_hand():
+    """A point is the mean over cells of its accuracy and of its bytes as a share of FED-PUB's there."""
+    found = {"fedpub": (0.8, 1000), "fedavg": (0.6, 2000)}
+
+    class Found:
+        def __getitem__(self, job: Job) -> SimpleNamespace:
+            test, sent = found.get(job.experiment.method, (0.9, 500))
+            summary = {"test": test, "bytes_up": sent, "sparsity": 0.25}
+            rounded = summary | {"bytes_up": sent / 4}
+            return SimpleNamespace(summary=summary, seen=rounded)
+
+    made = pareto.Pareto().make(Settings(seeds=1), Found())
+    rows = {row[0]: row[-3:] for row in made.rows}
+    assert rows["FED-PUB"] == pytest.approx([80, 25, 100])
+    assert rows["FedAvg"] == pytest.approx([60, 25, 200])
+    assert rows["FED-PUB-plus, int8"] == pytest.approx([90, 25, 12.5])
 
 
 def small_run(**changes) -> Experiment:

@@ -29,6 +29,7 @@ class Traffic:
     bytes_down: float
     of_fedavg: float  # bytes up, FedAvg's are 1
     test: float
+    seconds: float  # of the round, all sites one after the other in this process
 
 
 def bench_wire(dataset: str, scenario: str, clients: int, rounds: int, root: Path | None) -> list[Traffic]:
@@ -42,5 +43,7 @@ def bench_wire(dataset: str, scenario: str, clients: int, rounds: int, root: Pat
         summary, last = by_letters(experiment, precision, root)
         up, down = (sum(last.clients[column]) / clients for column in ("bytes_up", "bytes_down"))
         first = found[0].bytes_up if found else up
-        found.append(Traffic(name, precision, last.mean("sparsity"), up, down, up / first, summary["test"]))
+        found.append(
+            Traffic(name, precision, last.mean("sparsity"), up, down, up / first, summary["test"], last.seconds)
+        )
     return found

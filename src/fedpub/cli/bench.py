@@ -191,11 +191,13 @@ def wire(
     """
     found = bench_wire(dataset, scenario, clients, rounds, data_root)
     table = Table(header_style="bold")
-    for heading in ("", "precision", "zeros", "kB up", "kB down", "up, FedAvg = 1", "test"):
+    for heading in ("", "precision", "zeros", "kB up", "kB down", "up, FedAvg = 1", "test", "seconds"):
         table.add_column(heading, justify="left" if heading in ("", "precision") else "right")
     for one in found:
         sizes = (f"{one.bytes_up / 1e3:,.1f}", f"{one.bytes_down / 1e3:,.1f}", f"{one.of_fedavg:.2f}")
-        table.add_row(one.name, one.precision, f"{one.zeros:.0%}", *sizes, f"{100 * one.test:.2f}")
+        table.add_row(
+            one.name, one.precision, f"{one.zeros:.0%}", *sizes, f"{100 * one.test:.2f}", f"{one.seconds:.2f}"
+        )
     if not as_json(found, json):
         Console(highlight=False).print(table)
 

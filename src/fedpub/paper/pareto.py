@@ -12,6 +12,7 @@ from fedpub.paper.beyond import REPORTED_ON
 from fedpub.paper.main import cells
 from fedpub.paper.recipe import COLOURS, TITLES, Artefact, Rows, Settings
 from fedpub.paper.store import Job, Outcomes
+from fedpub.report.summary import frontier
 
 # How strongly masks are driven to zero: the L1 and the masks' learning rate.
 STRENGTHS: Mapping[str, Mapping[str, float]] = {
@@ -76,7 +77,8 @@ class Pareto:
         def sent(by_cell: dict[str, list[dict[str, Any]]]) -> dict[str, float]:
             return {cell: float(np.mean([one["bytes_up"] for one in some])) for cell, some in by_cell.items()}
 
-        usual, rows = sent(summaries(Point("fedpub"))), []
+        usual = sent(summaries(Point("fedpub")))
+        rows: Rows = []
         for point in self.points(settings):
             by_cell = summaries(point)
             tests = {cell: 100 * float(np.mean([one["test"] for one in some])) for cell, some in by_cell.items()}
@@ -90,9 +92,9 @@ class Pareto:
                 colour, marker = COLOURS[TITLES[point.method]], MARKERS[point.precision]
                 axes.scatter(row[-1], row[-3], color=colour, marker=marker, s=30, zorder=3)
                 axes.annotate(point.label, (row[-1], row[-3]), (5, 4), textcoords="offset points", fontsize=6)
-            axes.plot(
-                *_frontier(rows), color="#888888", linewidth=0.8, linestyle="--", drawstyle="steps-post", zorder=1
-            )
+            best = frontier({row[0]: {"up": row[-1], "test": row[-3]} for row in rows})
+            line = [(row[-1], row[-3]) for label in best for row in rows if row[0] == label]
+            axes.plot(*zip(*line, strict=True), color="#888888", linewidth=0.8, linestyle="--", drawstyle="steps-post")
             axes.set_xlabel("bytes up, percent of FED-PUB's")
             axes.set_ylabel("test accuracy, percent")
             axes.set_xlim(left=0)
@@ -103,13 +105,3 @@ class Pareto:
             "percent of FED-PUB's. Rounded uploads are those of sites (`--precision`): the run goes through letters."
         )
         return Artefact(header, rows, note, draw, (6.5, 4.2))
-
-
-def _frontier(rows: Rows) -> tuple[list[float], list[float]]:
-    """Bytes and accuracies that nothing beats with fewer bytes."""
-    best, found = -np.inf, []
-    for row in sorted(rows, key=lambda row: (row[-1], -row[-3])):
-        if row[-3] > best:
-            best = row[-3]
-            found.append((row[-1], row[-3]))
-    return [x for x, _ in found], [y for _, y in found]
