@@ -10,17 +10,28 @@ import torch
 
 from fedpub.algorithms import FedPub, Local
 from fedpub.algorithms.fedpub_plus import ALONE, LOCAL, LOCAL_DROPOUT, FedPubPlus
-from fedpub.engine.simulate import Federation, simulate
+from fedpub.data.subgraph import subgraph_of
+from fedpub.engine.simulate import Federation, first_weights, simulate
 from fedpub.engine.size import message_bytes
+from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
-from fedpub.model_files import ModelCard, load_model, save_model
+from fedpub.model_files import ModelCard, load_model, save_model, settled, unsettled
 from fedpub.models import GCN, Dropout
 from fedpub.models.beside import CHOSEN, SECOND, Beside, apart, together
 from fedpub.models.columns import Columns
 from fedpub.models.twin import Twin
 from fedpub.tasks import NodeClassification
 from fedpub.tree import State, Tree, pack, stacked, tree_map
-from small import assert_trees_equal, context, random_tree, small_clients, subgraphs
+from small import (
+    NODES,
+    assert_trees_equal,
+    context,
+    random_tree,
+    small_clients,
+    small_graph,
+    small_split,
+    subgraphs,
+)
 
 ONE = Twin(4)
 TASK = NodeClassification()
@@ -63,7 +74,7 @@ def test_the_federated_model_must_be_better_by_the_margin(kept_val, alone):
     personal = FedPubPlus(margin=0.01).personal(one_number(0.56, 2.0, 2, kept_val=numbers(kept_val)))
     assert personal[CHOSEN].item() == alone
     assert personal[SECOND + "w"].item() == 9
-    assert personal["w"].item() == pytest.approx(14 / 9)
+    assert personal["w"].item() == pytest.approx(9 if alone else 14 / 9)
     only = FedPubPlus(choose=False).personal(one_number(0.56, 2.0, 2, kept_val=numbers(kept_val)))
     assert list(only) == ["w"]
 
@@ -83,16 +94,44 @@ def test_the_model_trained_alone_is_kept_from_the_best_round(rounds, mean, kept,
 
 @pytest.mark.parametrize(
     ("claimed", "mean"),
-    [((0.5, 0.7, -1.0), 0.6), ((-1.0, -1.0, -1.0), -1.0), ((99.0, 0.5, 0.0), 0.5)],
-    ids=["one has nothing to judge by", "nobody has", "one exaggerates"],
+    [((0.5, 0.7, -1.0), 0.6), ((-1.0, -1.0, -1.0), -1.0), ((99.0, 0.5, 0.0), 0.5), ((0.8, -0.9, -9.0), 0.8)],
+    ids=["one has nothing to judge by", "nobody has", "one exaggerates", "two understate"],
 )
 def test_the_server_tells_everybody_the_mean_accuracy_of_the_models_trained_alone(claimed, mean):
     method = FedPubPlus(tau=3.0, masks=False, similarity=False)
     server = method.init_server(random_tree(ONE), 4)
-    assert server[ALONE + "val"].tolist() == [-1] * 4
+    assert method.send(server, torch.arange(4))[ALONE + "val"].tolist() == [-1] * 4
     up = {"weights": random_tree(ONE, 3), ALONE + "val": numbers(*claimed)}
     done, _ = method.server(context(), server, torch.arange(3), up)
     assert method.send(done, torch.arange(4))[ALONE + "val"].tolist() == pytest.approx([mean] * 4)
+
+
+def test_who_is_away_counts_with_its_last_accuracy():
+    """Clients 0 and 1 say 0.5 and 0.7; then 1 alone says 0.9: the mean is over both, 0.7, and not 0.9."""
+    method = FedPubPlus(tau=3.0, masks=False, similarity=False)
+    server = method.init_server(random_tree(ONE), 2)
+    for ids, claimed in (([0, 1], (0.5, 0.7)), ([1], (0.9,))):
+        up = {"weights": random_tree(ONE, len(ids)), ALONE + "val": numbers(*claimed)}
+        server, _ = method.server(context(), server, torch.tensor(ids), up)
+    assert method.send(server, torch.tensor([0]))[ALONE + "val"].tolist() == pytest.approx([0.7])
+
+
+def test_who_has_nothing_to_judge_by_uses_the_federated_model():
+    """Client 2 has no validation nodes."""
+    chosen = small_split()
+    chosen.val[torch.tensor(NODES[2])] = False
+    own = [subgraph_of(small_graph(), torch.tensor(nodes), chosen, client, "symmetric")
+           for client, nodes in enumerate(NODES)]  # fmt: skip
+    plus = FedPubPlus(tau=3.0, margin=9.0)  # nobody is better by so much
+    federation = Federation(own, 3, torch.device("cpu"), torch.float64)
+    *_, last = simulate(plus, context(plus.net(ONE, TASK), dropout=0.3), federation, 4)
+    assert plus.personal(last.snapshot.clients)[CHOSEN].flatten().tolist() == [1, 1, 0]
+
+
+@pytest.mark.parametrize("options", [{"inputs": 1.0}, {"inputs": -0.1}, {"average": 1.0}, {"average": 2.0}], ids=str)
+def test_shares_that_are_none_are_refused(options):
+    with pytest.raises(FedpubError, match="is outside 0 to"):
+        FedPubPlus(**options)
 
 
 def test_what_is_sent_is_fed_pub_s_and_one_number():
@@ -145,6 +184,45 @@ def test_every_client_is_answered_by_the_model_it_chose():
     both = together(first, second, torch.tensor([False, True, False]))
     expected = torch.where(data.segments.owner_N.unsqueeze(1) == 1, GCN(8).apply(second, data), ONE.apply(first, data))
     torch.testing.assert_close(Beside(ONE, GCN(8)).apply(both, data), expected)
+
+
+def test_a_model_of_links_beside_its_like_is_saved_as_what_it_is():
+    """GraphSAGE has weights of the same names and shapes."""
+    asked = Experiment(method="fedpub-plus", task="link-prediction", hidden=4).resolved()
+    federation = Federation(subgraphs(), 3, torch.device("cpu"), torch.float32)
+    weights = first_weights(federation, asked.context())
+    both = together(*(stacked(part, 1) for part in apart(weights)), torch.tensor([True]))
+    card = ModelCard.of(asked, num_features=5, classes=("a", "b", "c"), site="1", round=1)
+    assert settled(both, card)[1] == card
+
+
+@pytest.mark.parametrize("which", [(False, True, False), (True, True, True), (False, False, False)], ids=str)
+def test_the_models_of_all_sites_are_kept_as_a_simulation_keeps_them(which):
+    asked = Experiment(method="fedpub-plus", hidden=4, dtype="float64").resolved()
+    data, first, second = small_clients(), random_tree(ONE, 3), random_tree(LOCAL, 3)
+    both = together(first, second, torch.tensor(which))
+    card = ModelCard.of(asked, num_features=5, classes=("a", "b", "c"), site="1", round=1)
+    models = [settled(tree_map(lambda leaf, at=at: leaf[at : at + 1], both), card) for at in range(3)]
+    found = unsettled(models, asked)
+    assert {name: leaf.shape for name, leaf in found.items()} == {name: leaf.shape for name, leaf in both.items()}
+    torch.testing.assert_close(asked.net().apply(found, data), asked.net().apply(both, data))
+    plain = Experiment(method="fedpub", model="twin", hidden=4).resolved()
+    assert_trees_equal(unsettled([({"w": numbers(1)}, card), ({"w": numbers(2)}, card)], plain), {"w": numbers(1, 2)})
+
+
+def test_a_model_of_one_s_own_may_name_its_weights_as_it_likes():
+    class Named(GCN):
+        def init(self, *arguments):
+            return {name.replace("classifier", "decoder"): leaf for name, leaf in super().init(*arguments).items()}
+
+        def apply(self, w, data, dropout=None):
+            return super().apply(
+                {name.replace("decoder", "classifier"): leaf for name, leaf in w.items()}, data, dropout
+            )
+
+    plus = FedPubPlus(tau=3.0)
+    federation = Federation(subgraphs(), 3, torch.device("cpu"), torch.float64)
+    assert len(list(simulate(plus, context(plus.net(Named(4), TASK), dropout=0.3), federation, 2))) == 2
 
 
 def test_a_task_s_own_parameters_are_those_of_the_chosen_model():

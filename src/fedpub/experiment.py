@@ -214,12 +214,12 @@ class Experiment:
 
     @staticmethod
     def read(path: Path) -> Experiment:
-        """What a config.json asks for, checked."""
+        """What a config.json asks of a site, checked; on what device is the site's own affair."""
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise FedpubError(f"cannot read {path} ({error}); give the config.json of a run") from error
-        return Experiment.from_json(text, path).resolved()
+        return replace(Experiment.from_json(text, path), device="cpu").resolved()
 
     @staticmethod
     def from_json(text: str, place: Path) -> Experiment:

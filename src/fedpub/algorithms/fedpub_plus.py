@@ -26,17 +26,18 @@ from torch import Tensor
 from fedpub.algorithms.base import Context, Notes, train
 from fedpub.algorithms.fedpub import FedPub
 from fedpub.data.clients import Clients
+from fedpub.errors import FedpubError
 from fedpub.models.base import Model
 from fedpub.models.beside import Beside, apart, together
 from fedpub.models.columns import Columns
 from fedpub.models.gcn import GCN
 from fedpub.optim import adam_init
 from fedpub.tasks import NodeClassification, Task
-from fedpub.tree import Message, State, Tree, select, stacked, tensor, tree, tree_map
+from fedpub.tree import Message, State, Tree, stacked, tensor, tree, tree_map, update
 
 ALONE = "alone_"  # before the names of a client's state that belong to the model it trains alone
 LOCAL, LOCAL_DROPOUT = GCN(128), 0.5  # what the method Local trains where nothing else is asked for
-UNKNOWN = -1.0  # below every accuracy
+UNKNOWN = -1.0  # the accuracy of a model that there is not yet, or without validation nodes: it is not chosen
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,12 @@ class FedPubPlus(FedPub):
     """By how much the federated model must be better on the validation nodes."""
 
     usual: ClassVar[Mapping[str, Any]] = {"model": "twin", "hidden": 64, "dropout": 0.6}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, value, high in (("inputs", self.inputs, 0.99), ("average", self.average, 0.999)):
+            if not 0 <= value <= high:
+                raise FedpubError(f"--{name} {value} is outside 0 to {high}")
 
     def net(self, chosen: Model, task: Task) -> Model:
         federated = Columns(chosen, self.inputs)
@@ -83,7 +90,13 @@ class FedPubPlus(FedPub):
         return own
 
     def send(self, server: State, ids: Tensor) -> Message:
-        return select(server, ids)
+        message = super().send(server, ids)
+        if not self.choose:
+            return message
+        val_K = tensor(server[ALONE + "val"])
+        known_K = val_K >= 0
+        mean = torch.where(known_K, val_K, 0).sum() / known_K.sum().clamp(min=1)
+        return message | {ALONE + "val": torch.where(known_K.any(), mean, UNKNOWN).expand(len(ids)).clone()}
 
     def client(self, ctx: Context, own: State, msg: Message, data: Clients) -> tuple[State, Message, Tensor]:
         done, up, loss_K = super().client(ctx, own, msg, data)
@@ -95,18 +108,16 @@ class FedPubPlus(FedPub):
             val_K = _accuracy(ctx, self._federated(done), data)
             alone_K = _accuracy(_local(ctx), tree(done[ALONE + "weights"]), data)
             done["val_mean"] = self._averaged(tensor(own["val_mean"]), val_K.clamp(min=0))
-            done[ALONE + "val_mean"] = self._averaged(tensor(own[ALONE + "val_mean"]), alone_K.clamp(min=0))
+            done[ALONE + "val_mean"] = self._averaged(tensor(own[ALONE + "val_mean"]), alone_K)
             up[ALONE + "val"] = alone_K
         return done, up, loss_K
 
     def server(self, ctx: Context, server: State, ids: Tensor, up: Message) -> tuple[State, Notes]:
+        """FED-PUB's step; and everybody's last accuracy is kept, so that a mean is always over the same clients."""
         done, notes = super().server(ctx, {"weights": server["weights"]}, ids, up)
         if self.choose:
-            known_K = tensor(up[ALONE + "val"]).clamp(max=1)  # whatever a site claims
-            counts_K = known_K > UNKNOWN
-            mean = torch.where(counts_K, known_K, 0).sum() / counts_K.sum().clamp(min=1)
-            mean = torch.where(counts_K.any(), mean, UNKNOWN)
-            done[ALONE + "val"] = mean.expand_as(tensor(server[ALONE + "val"])).clone()
+            claimed: State = {ALONE + "val": tensor(up[ALONE + "val"]).clamp(max=1)}
+            done |= update({ALONE + "val": server[ALONE + "val"]}, ids, claimed)
         return done, notes
 
     def _keep(self, own: State, mean_K: Tensor) -> State:
@@ -149,13 +160,15 @@ class FedPubPlus(FedPub):
         if not self.choose:
             return federated
         val_K = tensor(own["val_mean"]) / self._share(own).clamp(min=1e-30)
-        alone_K = val_K <= tensor(own["kept_val"]) + self.margin
+        kept_K = tensor(own["kept_val"])
+        alone_K = (kept_K >= 0) & (val_K <= kept_K + self.margin)
         return together(federated, tree(own["kept"]), alone_K)
 
 
 def _local(ctx: Context) -> Context:
     assert isinstance(ctx.model, Beside), "the experiment gives the method its net"
-    return replace(ctx, model=ctx.model.second, dropout=LOCAL_DROPOUT)
+    second = ctx.model.second
+    return replace(ctx, model=second, dropout=LOCAL_DROPOUT if second == LOCAL else ctx.dropout)
 
 
 def _accuracy(ctx: Context, weights: Tree, data: Clients) -> Tensor:

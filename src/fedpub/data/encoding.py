@@ -78,7 +78,7 @@ class Encoding:
         try:
             if path.suffix == ".json":
                 return Encoding.from_json(path.read_text(encoding="utf-8"))
-            return Encoding.from_json(Graph.load(path).meta[META_KEY])
+            return Encoding.from_json(Graph.load(path, labelled=False).meta[META_KEY])
         except FileNotFoundError as error:
             raise FedpubError(f"there is no file {path}") from error
         except (OSError, ValueError, KeyError, TypeError) as error:

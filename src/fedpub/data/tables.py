@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +83,8 @@ def from_tables(
         verbatim.append(client_column)
     categories = [column.name for column in like.columns if column.kind == "category"] if like else []
     table = read_tables(nodes, verbatim, [label_column, *categories])
-    if like is not None and label_column not in table.columns:  # nodes to predict
+    unlabelled = like is not None and label_column not in table.columns  # nodes to predict
+    if unlabelled and fates[label_column] == "label":
         del fates[label_column]
     for column, fate in fates.items():
         table.require("column to drop" if column in drop else f"{fate.removeprefix('node ')} column", column)
@@ -93,7 +94,12 @@ def from_tables(
     ids = _unique_ids(table, id_column)
     ends_2E = _endpoints(read_edges(edges, source_column, target_column), ids, table.source)
     clients = _clients_by_file(nodes, table) if client_column is None else _clients_by_column(table, client_column)
-    return _build(table, ids.to_pylist(), ends_2E, label_column, fates, clients, like, name)
+    made = _build(table, ids.to_pylist(), ends_2E, label_column, fates, clients, like, name)
+    if not unlabelled:
+        return made
+    columns = some(list(table.columns))
+    missing = f"there is no column {label_column!r}, so no node has a label; the columns are {columns}"
+    return replace(made, notes=(*made.notes, missing))
 
 
 def from_networkx(

@@ -25,12 +25,11 @@ from fedpub.algorithms.base import NeedsSetup
 from fedpub.engine.refusal import Expected, wrong_values
 from fedpub.engine.robust import bounded, clipped
 from fedpub.engine.setup import OnStep
-from fedpub.engine.simulate import Round, Snapshot, participants
+from fedpub.engine.simulate import Round, Snapshot, drawn_weights, participants
 from fedpub.engine.wire import Letter, Precision, WireError, decode, encode
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.files import write_text
-from fedpub.rng import torch_stream
 from fedpub.tree import Message, State, Tree, tensor, together, tree, tree_map
 
 SITES = "sites.json"  # what is known of them
@@ -276,9 +275,7 @@ class Coordinator:
             yield self._round(number, server, clients, answers, sizes, ids, notes)
 
     def first_weights(self, known: Known) -> Tree:
-        stream = torch_stream(self.ctx.seed, "init")
-        w0 = self.ctx.model.init(known.features, self.ctx.task.outputs(len(known.classes)), stream)
-        w0 |= self.ctx.task.init(stream)
+        w0 = drawn_weights(self.ctx, known.features, len(known.classes))
         return tree_map(lambda leaf: leaf.to(getattr(torch, self.experiment.dtype)), w0)
 
     def _play(

@@ -109,6 +109,8 @@ def answer_join(part: Part, asked: Letter, folder: Path, keep: Callable[[Tree, d
     """The embedding after the first training; after the second what it was good for, and the model stays here."""
     check_joinable(part.algorithm)
     epochs = int(asked.fields["epochs"])
+    if epochs != EPOCHS:
+        raise FedpubError(f"to join takes {EPOCHS} epochs, not the {epochs} that the coordinator asks for")
     state, up = _trained(part, asked.message, epochs)
     if asked.fields["step"] == "near":
         return Letter("join", {}, {"embedding": up["embedding"]} if "embedding" in up else {})

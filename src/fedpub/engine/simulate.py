@@ -25,7 +25,7 @@ from fedpub.engine.shelf import Shelf
 from fedpub.engine.size import message_bytes
 from fedpub.errors import FedpubError
 from fedpub.models.base import dropout_seeds
-from fedpub.models.beside import SECOND
+from fedpub.models.beside import SECOND, Beside
 from fedpub.rng import numpy_stream, torch_stream
 from fedpub.tasks.base import Task
 from fedpub.tree import Message, State, Tree, not_zero, put, select, state_map, tensor, tree_map
@@ -94,10 +94,18 @@ class Federation:
 
 def first_weights(federation: Federation, ctx: Context) -> Tree:
     """The weights that everybody starts from, without a client axis."""
-    stream = torch_stream(ctx.seed, "init")
-    w0 = ctx.model.init(federation.num_features, ctx.task.outputs(federation.num_classes), stream)
-    w0 |= ctx.task.init(stream)
+    w0 = drawn_weights(ctx, federation.num_features, federation.num_classes)
     return tree_map(lambda leaf: leaf.to(federation.device, federation.dtype), w0)
+
+
+def drawn_weights(ctx: Context, num_features: int, num_classes: int) -> Tree:
+    """The first parameters of the model and of the task, in double precision."""
+    stream = torch_stream(ctx.seed, "init")
+    w0 = ctx.model.init(num_features, ctx.task.outputs(num_classes), stream)
+    own = ctx.task.init(stream)
+    if isinstance(ctx.model, Beside):
+        w0 |= {SECOND + name: leaf for name, leaf in own.items()}
+    return w0 | own
 
 
 def simulate(

@@ -170,6 +170,7 @@ class Site:
         except LostError as error:
             return encode(Letter("lost", {"reason": str(error)}, {}))
         except (FedpubError, KeyError, ValueError, TypeError, RuntimeError) as error:
+            self.news = f"refused what the coordinator asked for: {error}"
             return encode(Letter("refused", {"reason": str(error) or type(error).__name__}, {}))
 
     def part(self, run: str) -> Part:
@@ -245,6 +246,8 @@ class Site:
         part, number, base = self.part(run), int(asked.fields["round"]), int(asked.fields["base"])
         if not 0 <= base < number:
             raise FedpubError(f"round {number} cannot follow round {base}")
+        if part.experiment.rounds is not None and number > part.experiment.rounds:
+            raise FedpubError(f"round {number} is more than the {part.experiment.rounds} rounds of the run")
         path = part.folder / f"round-{number}.safetensors"
         if path.is_file():
             _, answer, answered = part.load(f"round-{number}")

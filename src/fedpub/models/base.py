@@ -17,8 +17,6 @@ from fedpub.rng import client_keys, derive, dropout_mask
 from fedpub.similarity import Proxy
 from fedpub.tree import Tree
 
-TASK = "decoder"  # how the names of a task's own parameters begin
-
 
 class Model(Protocol):
     """A frozen dataclass: its fields are its sizes. Parameters have the client axis K in front."""

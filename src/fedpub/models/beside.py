@@ -1,7 +1,7 @@
 """A model, and beside it another one that a client may use instead.
 
-The second one's weights have `alone.` before their names. A client that may choose has a number `alone`, too, [K, 1]:
-where it is not zero, the client uses the second model. The parameters of a task, such as a decoder, belong to both.
+The second one's weights have `alone.` before their names, its own parameters of the task, such as a decoder, among
+them. A client that may choose has a number `alone`, too, [K, 1]: where it is not zero, it uses the second model.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedpub.data.clients import Clients
 from fedpub.data.subgraph import Propagation
-from fedpub.models.base import TASK, Dropout, Model
+from fedpub.models.base import Dropout, Model
 from fedpub.similarity import Proxy
 from fedpub.tree import Tree
 
@@ -52,18 +52,20 @@ class Beside:
 def apart(w: Tree) -> tuple[Tree, Tree]:
     """The weights of the first model and those of the second."""
     first = {name: leaf for name, leaf in w.items() if not name.startswith(SECOND) and name != CHOSEN}
-    second = {name.removeprefix(SECOND): leaf for name, leaf in w.items() if name.startswith(SECOND)}
-    return first, second | {name: leaf for name, leaf in first.items() if name.startswith(TASK)}
+    return first, {name.removeprefix(SECOND): leaf for name, leaf in w.items() if name.startswith(SECOND)}
 
 
 def together(first: Tree, second: Tree, chosen_K: Tensor) -> Tree:
-    """The weights of both models, and which one each client uses."""
+    """The weights of both models, and which one each client uses.
 
-    def of_task(name: str, leaf: Tensor) -> Tensor:
-        if not name.startswith(TASK):
+    Whoever asks for a parameter by its own name, as a task does for its decoder, gets that of the chosen model.
+    """
+
+    def chosen(name: str, leaf: Tensor) -> Tensor:
+        if name not in second or second[name].shape != leaf.shape:
             return leaf
         return torch.where(chosen_K.view(-1, *[1] * (leaf.dim() - 1)), second[name], leaf)
 
-    found = {name: of_task(name, leaf) for name, leaf in first.items()}
-    found |= {SECOND + name: leaf for name, leaf in second.items() if not name.startswith(TASK)}
+    found = {name: chosen(name, leaf) for name, leaf in first.items()}
+    found |= {SECOND + name: leaf for name, leaf in second.items()}
     return found | {CHOSEN: chosen_K.unsqueeze(1).to(next(iter(first.values())).dtype)}

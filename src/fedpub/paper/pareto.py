@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fedpub.bench import wire
 from fedpub.paper.beyond import REPORTED_ON
 from fedpub.paper.main import cells
 from fedpub.paper.recipe import COLOURS, TITLES, Artefact, Rows, Settings
@@ -15,10 +16,9 @@ from fedpub.paper.store import Job, Outcomes
 from fedpub.report.summary import frontier
 
 # How strongly masks are driven to zero: the L1 and the masks' learning rate.
-STRENGTHS: Mapping[str, Mapping[str, float]] = {
+STRENGTHS: Mapping[str, Mapping[str, Any]] = {
     "": {},
-    "weak L1": {"lambda1": 0.7, "mask_lr": 7.0},
-    "strong L1": {"lambda1": 3.0, "mask_lr": 5.0},
+    **{name: strength for name, strength in wire.STRENGTHS.items() if name != "no L1"},
     "stronger L1": {"lambda1": 6.0, "mask_lr": 10.0},
 }
 MARKERS = {"exact": "o", "float16": "s", "int8": "D"}
@@ -37,7 +37,7 @@ class Point:
 
 
 class Pareto:
-    """Bytes up are a client's in a round, FED-PUB's are 1: nothing but what differs between methods."""
+    """What a run sends up, in percent of FED-PUB's."""
 
     title = "Accuracy against bytes sent, 10 disjoint clients of Cora, CiteSeer and PubMed"
     datasets = ("cora", "citeseer", "pubmed")
@@ -102,6 +102,7 @@ class Pareto:
         header = ["method", *usual, "mean", "zeros", "sent up"]
         note = (
             f"Splits {', '.join(map(str, REPORTED_ON))}, seed 0. Accuracy and zeros in percent; what a run sends up in "
-            "percent of FED-PUB's. Rounded uploads are those of sites (`--precision`): the run goes through letters."
+            "percent of FED-PUB's. Rounded uploads are those of sites (`--precision`): the run goes through letters, "
+            "and its bytes are those of the encoded messages; the others' are the simulator's count."
         )
         return Artefact(header, rows, note, draw, (6.5, 4.2))

@@ -342,7 +342,8 @@ def _cell(runs: Sequence[Loaded], place: Place, name: str, snapshots: int) -> di
             if group[0].experiment.method != "local" and (found := gains(group, groups.get("local", [])))
         },
         "costs": cost,
-        "frontier": frontier(cost),
+        # The oracle sends nothing as it is no federation.
+        "frontier": frontier({label: cost[label] for label in cost if groups[label][0].experiment.method != "oracle"}),
         "relations": [
             {
                 "method": one.label,

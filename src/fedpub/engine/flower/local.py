@@ -11,8 +11,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from fedpub.data.subgraph_files import write_subgraph
 from fedpub.engine.federate import Terms
 from fedpub.engine.flower.coordinator import Running
@@ -23,7 +21,7 @@ from fedpub.engine.flower.sites import AUTHORITY, PIECE, SiteConfig
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment, OnRound, Prepared, Result, prepare
 from fedpub.files import write_tensors
-from fedpub.model_files import load_model
+from fedpub.model_files import load_model, unsettled
 from fedpub.results import Record, RunDirectory, read_rows
 
 
@@ -87,13 +85,13 @@ def deploy_local(
         stack.callback(stop, processes)
         with Running(coordinator) as running:
             summary = running.wait(on_round, on_event)
-        _collect_models(place, sites, summary)
+        _collect_models(place, sites, summary, experiment)
         return Result(summary, Record(read_rows(place)), out, ready.idle)
 
 
-def _collect_models(place: Path, sites: list[Path], summary: dict[str, Any]) -> None:
+def _collect_models(place: Path, sites: list[Path], summary: dict[str, Any], experiment: Experiment) -> None:
     """The models that the sites keep in one file, as a simulation leaves them: only here all sites are at hand."""
-    models = [load_model(folder / "model")[0] for folder in sites if (folder / "model").is_dir()]
+    models = [load_model(folder / "model") for folder in sites if (folder / "model").is_dir()]
     if len(models) == len(sites):
-        stacked = {name: torch.cat([one[name] for one in models]) for name in models[0]}
-        write_tensors(place / "models.safetensors", stacked, {"round": str(summary["best_round"])})
+        header = {"round": str(summary["best_round"])}
+        write_tensors(place / "models.safetensors", unsettled(models, experiment), header)
