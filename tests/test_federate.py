@@ -17,7 +17,7 @@ from fedpub.engine.federate import Coordinator, Known, Terms
 from fedpub.engine.joining import Finished, check_joinable
 from fedpub.engine.site import OnePiece, Site, check_agreed
 from fedpub.engine.table import Table
-from fedpub.engine.wire import decode
+from fedpub.engine.wire import Letter, decode, encode
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment, prepare, run
 from fedpub.model_files import load_model, model_of_run
@@ -306,6 +306,23 @@ def test_a_site_that_agreed_to_something_else_refuses_the_run(tmp_path):
     table.sites[2] = Site(place, "site-2", lambda: OnePiece(place / "piece.safetensors"), other)
     with pytest.raises(FedpubError, match=r"site-2.*rounds 3, but this site has agreed to 99"):
         play(coordinator(table, experiment), tmp_path / "deployed")
+
+
+def test_a_site_answers_no_round_beyond_the_last_and_says_so_at_home(tmp_path):
+    experiment = small("fedpub")
+    table = Table(tmp_path / "sites", experiment)
+    play(coordinator(table, experiment), tmp_path / "deployed")
+    site = table.site(1)
+    answer = decode(site.answer(encode(Letter("round", {"run": RUN, "round": 4, "base": 3, "best": 1}, {}))))
+    assert answer.kind == "refused"
+    assert "round 4 is more than the 3 rounds" in answer.fields["reason"]
+    assert "refused what the coordinator asked for: round 4" in site.news
+
+
+def test_what_was_agreed_on_says_nothing_of_the_device(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(replace(small("fedpub").resolved(), device="cuda").to_json(), encoding="utf-8")
+    check_agreed(small("fedpub").resolved(), Experiment.read(path))
 
 
 @pytest.mark.parametrize("method", ["local", "fedsage"])

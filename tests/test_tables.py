@@ -271,8 +271,19 @@ def test_like_takes_nodes_that_nobody_has_labelled(nodes: str) -> None:
     assert second.graph.y.tolist() == [-1, -1]
     assert second.graph.classes == ("a", "b")
     assert "2 of 2 nodes have no label" in second.notes
+    assert (
+        "there is no column 'label', so no node has a label; the columns are id, active, city, age" in second.notes
+    ) == ("label" not in nodes)
     with pytest.raises(FedpubError, match="label"):
         load()
+
+
+def test_an_encoding_can_be_read_of_a_graph_without_labels(tmp_path: Path) -> None:
+    write()
+    first = load()
+    write("id,active,city,age\np,0,Bonn,3\nq,1,Bonn,11\n", "u,v\np,q\n")
+    load(like=first.encoding).graph.save(tmp_path / "new.graph")
+    assert Encoding.read(tmp_path / "new.graph") == first.encoding
 
 
 def test_like_through_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -88,16 +88,25 @@ class Pareto:
 
         def draw(figure: Any) -> None:
             axes = figure.subplots()
-            for point, row in zip(self.points(settings), rows, strict=True):
-                colour, marker = COLOURS[TITLES[point.method]], MARKERS[point.precision]
-                axes.scatter(row[-1], row[-3], color=colour, marker=marker, s=30, zorder=3)
-                axes.annotate(point.label, (row[-1], row[-3]), (5, 4), textcoords="offset points", fontsize=6)
+            points = list(zip(self.points(settings), rows, strict=True))
             best = frontier({row[0]: {"up": row[-1], "test": row[-3]} for row in rows})
             line = [(row[-1], row[-3]) for label in best for row in rows if row[0] == label]
             axes.plot(*zip(*line, strict=True), color="#888888", linewidth=0.8, linestyle="--", drawstyle="steps-post")
+            for method in dict.fromkeys(point.method for point, _ in points):
+                colour = COLOURS[TITLES[method]]
+                pruned = sorted((row[-1], row[-3]) for point, row in points
+                                if point.method == method and point.precision == "exact")  # fmt: skip
+                axes.plot(*zip(*pruned, strict=True), color=colour, linewidth=0.8, label=TITLES[method])
+                for point, row in points:
+                    if point.method == method:
+                        axes.scatter(row[-1], row[-3], color=colour, marker=MARKERS[point.precision], s=30, zorder=3)
+                        said = point.strength or point.precision.replace("exact", "")
+                        place = (5, 5) if method == "fedpub-plus" else (5, -10)  # two curves near each other
+                        axes.annotate(said, (row[-1], row[-3]), place, textcoords="offset points", fontsize=7)
             axes.set_xlabel("bytes up, percent of FED-PUB's")
             axes.set_ylabel("test accuracy, percent")
             axes.set_xlim(left=0)
+            figure.legend(loc="outside upper center", ncols=4, fontsize=8, frameon=False)
 
         header = ["method", *usual, "mean", "zeros", "sent up"]
         note = (
