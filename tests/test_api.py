@@ -539,7 +539,7 @@ class Halfway:
         (lambda: fedpub.run(method=FedAvg), r"the method FedAvg is a class; give an object of it, as FedAvg\(\)"),
         (lambda: fedpub.run(method=Halfway()), "the method Halfway lacks 'uploads'"),
         (lambda: fedpub.run(method=Plain()), "the method Plain is no dataclass"),
-        (lambda: fedpub.run(model=Halfway()), "the model Halfway lacks 'seen'"),
+        (lambda: fedpub.run(model=Halfway()), "the model Halfway lacks 'propagation'"),
         (lambda: fedpub.run(method=Averaging(), options={"a": 1}), "have no effect on the object Averaging"),
         (lambda: fedpub.run(method=Averaging(), strength=1.0), "unknown keyword of fedpub.run 'strength'"),
         (lambda: fedpub.run(model=GCN(8), hidden=16), "hidden=16 contradicts the model, which has 8"),
