@@ -268,6 +268,9 @@ def test_a_new_site_joins_a_finished_run(method, tmp_path):
     finished = Finished(experiment, RUN, known, start.server, start.clients)
     told = finished.join(new, 3, lambda letters, _: {0: site.answer(letters[0])}, 5.0)
     assert site.finished
+    longer = Letter("join", {"run": RUN, "experiment": experiment.to_json(), "client": 3, "step": "near", "epochs": 99}
+                    | {"classes": list(known.classes), "precision": "exact", "nearest": {}}, {})  # fmt: skip
+    assert "20 epochs, not the 99" in decode(site.answer(encode(longer))).fields["reason"]
     assert set(told["nearest"]) == {"site-0", "site-1", "site-2"}
     assert sum(told["nearest"].values()) == pytest.approx(1, abs=1e-5)
     assert (len(set(told["nearest"].values())) > 1) == (method == "fedpub")

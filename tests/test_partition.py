@@ -133,6 +133,7 @@ def test_the_cache_keeps_partitions_of_different_graphs_apart():
     [
         ("disjiont", 2, "did you mean disjoint"),
         ("overlapping", 12, "use 10 or 15"),
+        ("overlapping", 4, "use 5$"),
         ("disjoint", 25, "25 clients are more than the 24 nodes"),
         ("imbalanced", 13, "26 parts"),
         ("disjoint", 0, "1 or more"),

@@ -298,6 +298,15 @@ def test_what_nothing_beats_with_fewer_bytes():
     assert summary.frontier(lines) == ["g", "c", "a"]
 
 
+def test_the_oracle_is_no_federation_to_be_beaten_by(tmp_path):
+    make_run(tmp_path / "oracle", replace(CORA, method="oracle"), [[0.9, 0.9]])
+    make_run(tmp_path / "fedpub", CORA, [[0.5, 0.7]])
+    runs, _ = load([tmp_path])
+    cell = summary.payload(runs, [])["cells"][0]
+    assert set(cell["costs"]) == {"oracle", "fedpub"}
+    assert cell["frontier"] == ["fedpub"]
+
+
 def test_packed_matrices_come_back(tmp_path):
     values = np.array([[[1.0, -0.2], [np.nan, 0.5]]])
     found = summary.packed([7], values, 5)

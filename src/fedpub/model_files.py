@@ -25,7 +25,7 @@ from fedpub.errors import FedpubError, unknown
 from fedpub.experiment import Experiment
 from fedpub.files import read_tensors, write_tensors, write_text
 from fedpub.models import MODELS, Model
-from fedpub.models.beside import CHOSEN, Beside, apart, together
+from fedpub.models.beside import CHOSEN, apart, together
 from fedpub.results import RunDirectory, read_rows
 from fedpub.tasks import TASKS, LinkPrediction, NodeClassification, Task
 from fedpub.tasks.link_prediction import Decoder
@@ -33,7 +33,6 @@ from fedpub.tree import Tree, tree_map
 
 FORMAT = "fedpub-model-1"
 WEIGHTS, CARD = "model.safetensors", "config.json"
-UNDECIDED = ("num_features", "classes", "site", "round")  # what an experiment does not say of a model
 WIDEST = 2**28  # what no model is wider than
 ENTRY = 80  # bytes, about, that a tensor takes in the header of a file
 
@@ -207,23 +206,17 @@ def settled(weights: Tree, card: ModelCard) -> tuple[Tree, ModelCard]:
 
 def unsettled(models: Sequence[tuple[Tree, ModelCard]], experiment: Experiment) -> Tree:
     """The models of all clients as a run keeps them, [K, ...]; of two to choose from, the unused one is zero."""
-    net = experiment.net()
-    if not isinstance(net, Beside):
-        return {name: torch.cat([one[name] for one, _ in models]) for name in models[0][0]}
-    mine = ModelCard.of(experiment, **{name: getattr(models[0][1], name) for name in UNDECIDED})
-    with torch.device("meta"):
-        stream = torch.Generator()
-        beside = net.second.init(mine.num_features, mine.learns().outputs(len(mine.classes)), stream)
-        beside |= mine.learns().init(stream)
-    shapes = {name: [1, *leaf.shape] for name, leaf in beside.items()}
-    stacked: list[Tree] = []
-    for weights, card in models:
-        alone = (card.model, card.hidden) != (mine.model, mine.hidden)
+    asked = replace(models[0][1], model=str(experiment.model), hidden=experiment.width)
+    others = [card for _, card in models if (card.model, card.hidden) != (asked.model, asked.hidden)]
+
+    def both(weights: Tree, alone: bool) -> Tree:
+        unused = asked if alone else others[0]
         some = next(iter(weights.values()))
-        blank = {name: some.new_zeros(shape) for name, shape in (mine.shapes() if alone else shapes).items()}
-        pair = (blank, weights) if alone else (weights, blank)
-        stacked.append(together(*pair, torch.tensor([alone])))
-    return {name: torch.cat([one[name] for one in stacked]) for name in stacked[0]}
+        blank = {name: some.new_zeros(shape) for name, shape in unused.shapes().items()}
+        return together(*((blank, weights) if alone else (weights, blank)), torch.tensor([alone]))
+
+    trees = [both(weights, card in others) if others else weights for weights, card in models]
+    return {name: torch.cat([one[name] for one in trees]) for name in trees[0]}
 
 
 def open_model(folder: Path, client: int | None = None, root: Path | None = None) -> tuple[Tree, ModelCard]:

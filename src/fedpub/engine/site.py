@@ -12,7 +12,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -326,17 +326,13 @@ def check_agreed(asked: Experiment, agreed: Experiment | None) -> None:
     """That the coordinator asks for what was agreed on; the graph's name and the device are each side's own."""
     if agreed is None:
         return
-    for one in fields(Experiment):
-        theirs, ours = getattr(asked, one.name), getattr(agreed, one.name)
-        if one.name not in ("dataset", "device") and theirs != ours:
-            if one.name == "options":
-                name = min(name for name in {**theirs, **ours} if theirs.get(name) != ours.get(name))
-                theirs, ours = theirs.get(name), ours.get(name)
-            else:
-                name = one.name
+    theirs, ours = ({**vars(one), **one.options} for one in (asked, agreed))
+    for name in {**ours, **theirs}:
+        if name not in ("dataset", "device", "options") and theirs.get(name) != ours.get(name):
             raise FedpubError(
-                f"the coordinator asks for {name} {theirs!r}, but this site has agreed to {ours!r}; settle it with the "
-                "coordinator, then start the site with --experiment and what was agreed"
+                f"the coordinator asks for {name} {theirs.get(name)!r}, but this site has agreed to "
+                f"{ours.get(name)!r}; settle it with the coordinator, then start the site with --experiment and what "
+                "was agreed"
             )
 
 

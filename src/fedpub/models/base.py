@@ -39,6 +39,26 @@ class Model(Protocol):
 
 
 @dataclass(frozen=True)
+class Around:
+    """A model made of another one, which answers where nothing else is said."""
+
+    model: Model
+
+    @property
+    def propagation(self) -> Propagation:
+        return self.model.propagation
+
+    def seen(self, data: Clients) -> dict[str, Tensor]:
+        return self.model.seen(data)
+
+    def init(self, num_features: int, num_classes: int, stream: torch.Generator) -> Tree:
+        return self.model.init(num_features, num_classes, stream)
+
+    def embed(self, w: Tree, proxy: Proxy) -> Tensor:
+        return self.model.embed(w, proxy)
+
+
+@dataclass(frozen=True)
 class Dropout:
     """Drops values in training; the stream is named by seed, client, round and epoch, then by layer, inputs as 0."""
 

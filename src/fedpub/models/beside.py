@@ -12,41 +12,28 @@ import torch
 from torch import Tensor
 
 from fedpub.data.clients import Clients
-from fedpub.data.subgraph import Propagation
-from fedpub.models.base import Dropout, Model
-from fedpub.similarity import Proxy
+from fedpub.models.base import Around, Dropout, Model
 from fedpub.tree import Tree
 
 SECOND, CHOSEN = "alone.", "alone"
 
 
 @dataclass(frozen=True)
-class Beside:
-    main: Model
+class Beside(Around):
     second: Model
-
-    @property
-    def propagation(self) -> Propagation:
-        return self.main.propagation
-
-    def seen(self, data: Clients) -> dict[str, Tensor]:
-        return self.main.seen(data)
 
     def init(self, num_features: int, num_classes: int, stream: torch.Generator) -> Tree:
         """Both begin as if the other one were not there."""
         same = torch.Generator().set_state(stream.get_state())
         second = self.second.init(num_features, num_classes, stream)
-        return self.main.init(num_features, num_classes, same) | {SECOND + name: leaf for name, leaf in second.items()}
+        return super().init(num_features, num_classes, same) | {SECOND + name: leaf for name, leaf in second.items()}
 
     def apply(self, w: Tree, data: Clients, dropout: Dropout | None = None) -> Tensor:
-        first_NC = self.main.apply(w, data, dropout)
+        first_NC = self.model.apply(w, data, dropout)
         if CHOSEN not in w:
             return first_NC
         second_NC = self.second.apply(apart(w)[1], data, dropout)
         return torch.where(w[CHOSEN][data.segments.owner_N] != 0, second_NC, first_NC)
-
-    def embed(self, w: Tree, proxy: Proxy) -> Tensor:
-        return self.main.embed(w, proxy)
 
 
 def apart(w: Tree) -> tuple[Tree, Tree]:

@@ -8,36 +8,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import torch
 from torch import Tensor
 
 from fedpub.data.clients import Clients
-from fedpub.data.subgraph import Propagation
-from fedpub.models.base import Dropout, Model
-from fedpub.similarity import Proxy
+from fedpub.models.base import Around, Dropout
 from fedpub.tree import Tree
 
 
 @dataclass(frozen=True)
-class Columns:
-    model: Model
+class Columns(Around):
     p: float
-
-    @property
-    def propagation(self) -> Propagation:
-        return self.model.propagation
-
-    def seen(self, data: Clients) -> dict[str, Tensor]:
-        return self.model.seen(data)
-
-    def init(self, num_features: int, num_classes: int, stream: torch.Generator) -> Tree:
-        return self.model.init(num_features, num_classes, stream)
 
     def apply(self, w: Tree, data: Clients, dropout: Dropout | None = None) -> Tensor:
         if dropout and self.p:
             kept_KF1 = replace(dropout, p=self.p).columns(data.ids_K, data.num_features, data.dtype)
             w = w | {name: w[name] * kept_KF1 for name in self.model.seen(data)}
         return self.model.apply(w, data, dropout)
-
-    def embed(self, w: Tree, proxy: Proxy) -> Tensor:
-        return self.model.embed(w, proxy)

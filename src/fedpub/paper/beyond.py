@@ -57,11 +57,11 @@ class Beyond:
     def make(self, settings: Settings, found: Outcomes) -> Artefact:
         shown, rows = self.shown(settings), []
         read: list[tuple[list[str], Rows]] = []
-        everywhere: dict[str, dict[str, Runs]] = {row: {} for row in shown}
+        everywhere: dict[str, dict[tuple[str, str], Runs]] = {row: {} for row in shown}
         for scenario in SCENARIOS:
             by_row = {
                 row: {
-                    f"{scenario} {cell}": [found[job].summary for job in self.of(settings, row, column)]
+                    (scenario, cell): [found[job].summary for job in self.of(settings, row, column)]
                     for cell, column in self.columns(settings, scenario).items()
                 }
                 for row in shown
@@ -71,7 +71,7 @@ class Beyond:
                 for cell, some in runs.items():
                     tests = [100 * one["test"] for one in some]
                     deviation = float(np.std(tests, ddof=1)) if len(tests) > 1 else 0.0
-                    rows.append([*cell.split(" ", 1), row, float(np.mean(tests)), deviation, len(tests)])
+                    rows.append([*cell, row, float(np.mean(tests)), deviation, len(tests)])
             read.append(_table(scenario, by_row))
         read.append(_table("both", everywhere))
         note = (
@@ -81,7 +81,7 @@ class Beyond:
         return Artefact(header, rows, note, read=read)
 
 
-def _table(name: str, by_row: Mapping[str, Mapping[str, Runs]]) -> tuple[list[str], Rows]:
+def _table(name: str, by_row: Mapping[str, Mapping[Any, Runs]]) -> tuple[list[str], Rows]:
     """The mean over cells of every row, and how its clients fare beside Local's."""
     lines: Rows = []
     for row, runs in by_row.items():
@@ -92,7 +92,7 @@ def _table(name: str, by_row: Mapping[str, Mapping[str, Runs]]) -> tuple[list[st
     return [name, "average", "better than Local", "not a point below it", "worst difference", "kB up"], lines
 
 
-def _beside(runs: Mapping[str, Runs], local: Mapping[str, Runs]) -> tuple[str, str, str]:
+def _beside(runs: Mapping[Any, Runs], local: Mapping[Any, Runs]) -> tuple[str, str, str]:
     gain = np.array(
         [
             ours - theirs
