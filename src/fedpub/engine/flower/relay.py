@@ -12,6 +12,7 @@ from pathlib import Path
 
 LENGTH = struct.Struct("<Q")
 LIMIT = 2**34
+ENDING = 5.0  # seconds that a letter under way is waited for at the end
 
 
 def ask(line: socket.socket, letter: bytes) -> bytes:
@@ -57,6 +58,8 @@ def answering(answer: Callable[[bytes], bytes]) -> Iterator[Path]:
             finally:
                 with contextlib.suppress(OSError):
                     door.shutdown(socket.SHUT_RDWR)
+                # A thread that computed with torch must not end together with the process: that can abort it.
+                thread.join(ENDING)
 
 
 def _serve(door: socket.socket, answer: Callable[[bytes], bytes]) -> None:
