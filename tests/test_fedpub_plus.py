@@ -128,7 +128,11 @@ def test_who_has_nothing_to_judge_by_uses_the_federated_model():
     assert plus.personal(last.snapshot.clients)[CHOSEN].flatten().tolist() == [1, 1, 0]
 
 
-@pytest.mark.parametrize("options", [{"inputs": 1.0}, {"inputs": -0.1}, {"average": 1.0}, {"average": 2.0}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{"inputs": 1.0}, {"inputs": -0.1}, {"scarce": -0.1}, {"scarce": float("nan")}, {"average": 1.0}, {"average": 2.0}],
+    ids=str,
+)
 def test_shares_that_are_none_are_refused(options):
     with pytest.raises(FedpubError, match="is outside 0 to"):
         FedPubPlus(**options)
@@ -138,7 +142,7 @@ def test_what_is_sent_is_fed_pub_s_and_one_number():
     """Neither the means nor the model trained alone change what leaves a client, or what it learns together."""
     data, ids = small_clients(), torch.arange(3)
     uploads = []
-    for method in (FedPub(tau=3.0), FedPubPlus(tau=3.0, inputs=0.0)):
+    for method in (FedPub(tau=3.0), FedPubPlus(tau=3.0, inputs=0.0, scarce=0.0)):
         model = method.net(ONE, TASK) if isinstance(method, FedPubPlus) else ONE
         w0 = random_tree(ONE) | {name: part for name, part in random_tree(model).items() if name.startswith(SECOND)}
         server = method.init_server(w0, 3) | {"weights": random_tree(ONE, 3)}
@@ -149,6 +153,37 @@ def test_what_is_sent_is_fed_pub_s_and_one_number():
     assert pack(uploads[0]).keys() == pack(uploads[1]).keys()
     for name, part in pack(uploads[0]).items():
         torch.testing.assert_close(part, pack(uploads[1])[name], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_masks_learn_slowly_where_examples_are_few(dtype):
+    """Training nodes per feature: 2/5, 3/5, 1/5. Half the speed at 0.2: 2/3, 3/4 and 1/2 of it."""
+    pace_K = FedPubPlus(scarce=0.2).pace(small_clients(dtype=dtype))
+    torch.testing.assert_close(pace_K, torch.tensor([2 / 3, 3 / 4, 1 / 2], dtype=dtype))
+
+
+def test_one_without_training_nodes_keeps_its_masks():
+    data = small_clients(train=(0, 1, 3, 4, 5))
+    assert FedPubPlus().pace(data).tolist() == pytest.approx([0.8, 6 / 7, 0])
+
+
+def test_a_slow_mask_goes_a_part_of_the_way():
+    """After one step μ = 1 + lr · (2 Adam's ± 1 − λ1): the clients go 2/3, 3/4 and 1/2 of that. What a client does not
+    see is zero at any speed."""
+    data, ids, masks = small_clients(), torch.arange(3), []
+    for scarce in (0.0, 0.2):
+        method = FedPubPlus(tau=3.0, choose=False, scarce=scarce, lambda1=0.5, mask_lr=2.0)
+        server, own = method.init_server(random_tree(ONE), 3), method.init_client(random_tree(ONE), 3)
+        done, _, _ = method.client(context(ONE, lr=0.03), own, method.send(server, ids), data)
+        masks.append(done["masks"])
+    steps = set()
+    for name, mask in masks[0].items():
+        for client, part in enumerate((2 / 3, 3 / 4, 1 / 2)):
+            seen = mask[client] != 0
+            torch.testing.assert_close(masks[1][name][client][seen] - 1, part * (mask[client][seen] - 1))
+            assert (masks[1][name][client][~seen] == 0).all()
+            steps |= {round(step, 3) for step in (mask[client][seen] - 1).tolist()}
+    assert {0.045, -0.015, -0.075} <= steps, "up, only the L1, down"
 
 
 def test_the_model_to_fall_back_to_is_the_one_that_local_reports():

@@ -23,9 +23,9 @@ def randoms(clients: int, seed: int) -> Tree:
 class Lone:
     """One client's parameters under `torch.optim.Adam`."""
 
-    def __init__(self, start: Tree, client: int, weight_decay: float) -> None:
+    def __init__(self, start: Tree, client: int, weight_decay: float, rates: dict[str, float] = RATES) -> None:
         self.leaves = {name: leaf[client].clone().requires_grad_() for name, leaf in start.items()}
-        groups = [{"params": [leaf], "lr": RATES[name]} for name, leaf in self.leaves.items()]
+        groups = [{"params": [leaf], "lr": rates[name]} for name, leaf in self.leaves.items()]
         self.adam = torch.optim.Adam(groups, weight_decay=weight_decay)
 
     def step(self, gradients: Tree, client: int) -> None:
@@ -67,6 +67,23 @@ def test_a_client_that_sat_out_has_taken_fewer_steps() -> None:
         for client in range(3):
             lone[client].assert_equals(state["parameters"], client)
     assert state["step"].tolist() == [4, 3, 4]
+
+
+@pytest.mark.parametrize("present", [(0, 1, 2), (2, 0)], ids=["all alike", "one sat out"])
+def test_a_rate_for_each_client_is_that_client_s_rate(present: tuple[int, ...]) -> None:
+    rates = torch.tensor([0.3, 0.0, 0.05], dtype=torch.float64)
+    state: State = {"parameters": randoms(3, 0), **adam_init(randoms(3, 0))}
+    lone = [Lone(state["parameters"], client, 0.1, RATES | {"matrix": float(rates[client])}) for client in range(3)]
+    for number, some in enumerate([present, (0, 1, 2), (0, 1, 2)], start=1):
+        ids, gradients = torch.tensor(some), randoms(3, number)
+        chosen = select(state, ids)
+        own = chosen.pop("parameters")
+        moved = adam_step(own, select({"g": gradients}, ids)["g"], chosen, RATES | {"matrix": rates[ids]}, 0.1)
+        state = update(state, ids, {"parameters": own, **moved})
+        for client in some:
+            lone[client].step(gradients, client)
+    for client in range(3):
+        lone[client].assert_equals(state["parameters"], client)
 
 
 @pytest.mark.parametrize("clients", [1, 3])
@@ -118,6 +135,13 @@ def test_soft_threshold_by_hand() -> None:
     shrunk: Tensor = soft_threshold(mu, 1.0)
     assert shrunk.tolist() == [-2, 0, 0, 0, 0, 0, 1.5]
     assert shrunk.data_ptr() == mu.data_ptr(), "in place: the masks of a client are shrunk where they are"
+
+
+def test_soft_threshold_of_each_client_by_hand() -> None:
+    mu = torch.tensor([[-3.0, 0.5, 1.0], [-3.0, 0.5, 1.0], [-3.0, 0.0, 1.0]], dtype=torch.float64)
+    shrunk = soft_threshold(mu, torch.tensor([1.0, 0.25, 0.0], dtype=torch.float64))
+    assert shrunk.tolist() == [[-2, 0, 0], [-2.75, 0.25, 0.75], [-3, 0, 1]]
+    assert shrunk.data_ptr() == mu.data_ptr()
 
 
 def test_soft_threshold_of_zero_changes_nothing() -> None:

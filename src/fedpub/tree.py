@@ -137,6 +137,11 @@ def not_zero(leaf: Tensor) -> Tensor:
     return count.view(leaf.shape[:-1]).double()
 
 
+def for_each(value_K: Tensor, leaf: Tensor) -> Tensor:
+    """A value for every client in the shape of a leaf [K, ...]."""
+    return value_K.view(-1, *[1] * (leaf.dim() - 1))
+
+
 CACHED = 2**18  # entries that stay in a core's cache
 
 

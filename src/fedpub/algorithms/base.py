@@ -133,15 +133,16 @@ def train(
     weights: Tree,
     optimiser: State,
     masks: Tree | None = None,
-    lr: Mapping[str, float] = MappingProxyType({}),
+    lr: Mapping[str, float | Tensor] = MappingProxyType({}),
     proximal: tuple[float, Tree] | None = None,
-    after_step: Callable[[Tree], None] | None = None,
+    after_step: Callable[[Tree, slice], None] | None = None,
 ) -> tuple[State, Tensor]:
     """E epochs of Adam on every client's own loss, in place: the optimiser's new state and the last task loss [K].
 
     The sum of K independent losses gives every client its exact own gradient in one backward pass.
     With `masks` μ the model's weights are θ ⊙ μ, and both are trained; `lr` holds learning rates that differ from the
-    context's; `proximal` = (λ, θ̄) adds λ‖θ − θ̄‖² for the weights θ that are named in θ̄; `after_step` follows each step.
+    context's, for all clients or for each, [K]; `proximal` = (λ, θ̄) adds λ‖θ − θ̄‖² for the weights θ that are named in
+    θ̄; `after_step` follows each step of some clients, with where these are among all.
     """
     parameters = weights | {MASK + name: mask for name, mask in (masks or {}).items()}
     rates = {name: lr.get(name, ctx.lr) for name in parameters}
@@ -158,10 +159,11 @@ def train(
                 strength, anchor = proximal
                 pull = tree_map(torch.sub, {name: own[name] for name in anchor}, _cut(anchor, part))
                 by_name |= {name: by_name[name].add(pull[name], alpha=2 * strength) for name in anchor}
-            adam_step(own, by_name, state | {"step": step_K[part]}, rates, ctx.weight_decay, ctx.together)
+            own_rates = {name: rate[part] if isinstance(rate, Tensor) else rate for name, rate in rates.items()}
+            adam_step(own, by_name, state | {"step": step_K[part]}, own_rates, ctx.weight_decay, ctx.together)
             if after_step:
                 with torch.no_grad():
-                    after_step(own)
+                    after_step(own, part)
         step_K = step_K + 1
     return {"first": first, "second": second, "step": step_K}, loss_K.detach()
 

@@ -137,9 +137,12 @@ class FedPub:
             for name, seen_KF in ctx.model.seen(data).items():
                 masks[name].mul_(seen_KF.unsqueeze(2))
 
-        def sparsify(p: Tree) -> None:
+        pace_K = self.pace(data)
+        amount_K = ctx.lr * self.lambda1 * pace_K
+
+        def sparsify(p: Tree, part: slice) -> None:
             for name in masks:
-                soft_threshold(p[MASK + name], ctx.lr * self.lambda1)
+                soft_threshold(p[MASK + name], amount_K[part] if isinstance(amount_K, Tensor) else amount_K)
 
         optimiser, loss_K = train(
             ctx,
@@ -147,12 +150,16 @@ class FedPub:
             weights,
             optimiser_of(own),
             masks,
-            lr={MASK + name: ctx.lr * self.mask_lr for name in masks},
+            lr={MASK + name: ctx.lr * self.mask_lr * pace_K for name in masks},
             proximal=None if self.official or not self.lambda2 else (self.lambda2, received),
             after_step=None if self.official or not self.lambda1 else sparsify,
         )
         own = {"weights": weights, "masks": masks, **optimiser}
         return own, self._upload(ctx, own, data), loss_K
+
+    def pace(self, data: Clients) -> float | Tensor:
+        """What a client's masks learn at, as a share of the speed that is asked for; one, or [K]."""
+        return 1.0
 
     def _upload(self, ctx: Context, own: State, data: Clients) -> Message:
         weights, masks = tree(own["weights"]), tree(own["masks"])

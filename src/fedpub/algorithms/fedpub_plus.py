@@ -1,13 +1,15 @@
-"""FED-PUB with three additions; what is sent and averaged is FED-PUB's, and one number more.
+"""FED-PUB with four additions; what is sent and averaged is FED-PUB's, and one number more.
 
 1. The model `twin` (`models/twin.py`), half as wide: weights of their own for a node and its neighbours, normalised. In
    training, whole input features are dropped (`models/columns.py`).
-2. A client keeps and is judged by the mean of its personal weights over the last rounds,
+2. Masks learn slowly where there is little to learn them from: with e training examples per input feature, at
+   e / (e + 0.1) of their speed.
+3. A client keeps and is judged by the mean of its personal weights over the last rounds,
 
        m ← β m + (1 − β) θ ⊙ μ,   personal weights m / (1 − βʳ) after r rounds,
 
    which training never sees.
-3. Beside it, every client trains what the method Local would (for links, the same model alone), and keeps it from the
+4. Beside it, every client trains what the method Local would (for links, the same model alone), and keeps it from the
    round in which these models were best on average: their validation accuracy is the number that travels, and its mean
    comes back. A client uses the federated model where that is better by more than `margin` on its own validation
    nodes, by means over rounds with the same β, and else the model it has without a federation: who does not gain does
@@ -33,7 +35,7 @@ from fedpub.models.columns import Columns
 from fedpub.models.gcn import GCN
 from fedpub.optim import adam_init
 from fedpub.tasks import NodeClassification, Task
-from fedpub.tree import Message, State, Tree, stacked, tensor, tree, tree_map, update
+from fedpub.tree import Message, State, Tree, for_each, stacked, tensor, tree, tree_map, update
 
 ALONE = "alone_"  # before the names of a client's state that belong to the model it trains alone
 LOCAL, LOCAL_DROPOUT = GCN(128), 0.5  # what the method Local trains where nothing else is asked for
@@ -44,6 +46,8 @@ UNKNOWN = -1.0  # the accuracy of a model that there is not yet, or without vali
 class FedPubPlus(FedPub):
     inputs: float = 0.3
     """Share of a client's input features that is dropped in a step of training; none where --dropout is 0."""
+    scarce: float = 0.1
+    """Training examples per input feature with which a client's masks learn at half their speed; 0: all at full."""
     average: float = 0.8
     """β, of the means over rounds; 0: the last round alone."""
     choose: bool = True
@@ -55,7 +59,11 @@ class FedPubPlus(FedPub):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, value, high in (("inputs", self.inputs, 0.99), ("average", self.average, 0.999)):
+        for name, value, high in (
+            ("inputs", self.inputs, 0.99),
+            ("scarce", self.scarce, 1000),
+            ("average", self.average, 0.999),
+        ):
             if not 0 <= value <= high:
                 raise FedpubError(f"--{name} {value} is outside 0 to {high}")
 
@@ -66,6 +74,13 @@ class FedPubPlus(FedPub):
         # Two models for one client need the same adjacency and outputs, and those of links are as wide as the model.
         like_local = chosen.propagation == LOCAL.propagation and isinstance(task, NodeClassification)
         return Beside(federated, LOCAL if like_local else chosen)
+
+    def pace(self, data: Clients) -> float | Tensor:
+        """e / (e + scarce), with e training examples per input feature: a mask on every weight is much to learn."""
+        if not self.scarce:
+            return 1.0
+        examples_K = data.num_train_K.to(data.dtype) / data.num_features
+        return examples_K / (examples_K + self.scarce)
 
     @property
     def uploads(self) -> frozenset[str]:
@@ -151,7 +166,7 @@ class FedPubPlus(FedPub):
         share_K = self._share(own)
 
         def unbiased(mean: Tensor, now: Tensor) -> Tensor:
-            return _where(share_K > 0, mean * (now != 0) / _each(share_K.clamp(min=1e-30), mean), now)
+            return _where(share_K > 0, mean * (now != 0) / for_each(share_K.clamp(min=1e-30), mean), now)
 
         return tree_map(unbiased, tree(own["mean"]), self.masked(own))
 
@@ -178,9 +193,4 @@ def _accuracy(ctx: Context, weights: Tree, data: Clients) -> Tensor:
 
 
 def _where(chosen_K: Tensor, one: Tensor, other: Tensor) -> Tensor:
-    return torch.where(_each(chosen_K, one), one, other)
-
-
-def _each(value_K: Tensor, leaf: Tensor) -> Tensor:
-    """A value for every client in the shape of a leaf [K, ...]."""
-    return value_K.view(-1, *[1] * (leaf.dim() - 1))
+    return torch.where(for_each(chosen_K, one), one, other)

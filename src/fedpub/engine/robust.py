@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
-from fedpub.tree import Message, Tree, tree
+from fedpub.tree import Message, Tree, for_each, tree
 
 DEVIATIONS = 3.0  # how far from the median an entry may be, in median absolute deviations
 
@@ -19,7 +18,7 @@ def clipped(up: Message, sent: Message, limit: float) -> Message:
         step = {leaf: tree(up[name])[leaf] - value for leaf, value in part.items()}
         length_K = torch.stack([change.flatten(1).square().sum(1) for change in step.values()]).sum(0).sqrt()
         share_K = (limit / length_K.clamp(min=1e-30)).clamp(max=1)
-        done[name] = {leaf: part[leaf] + _per_client(share_K, change) * change for leaf, change in step.items()}
+        done[name] = {leaf: part[leaf] + for_each(share_K, change) * change for leaf, change in step.items()}
     return done
 
 
@@ -49,7 +48,3 @@ def _bounded(part: Tree, active: Tree) -> Tree:
         inside = torch.where(torch.isnan(middle), value, torch.minimum(torch.maximum(value, low), high))
         found[leaf] = inside
     return found
-
-
-def _per_client(share_K: Tensor, leaf: Tensor) -> Tensor:
-    return share_K.view(-1, *[1] * (leaf.dim() - 1))

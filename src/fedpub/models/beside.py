@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedpub.data.clients import Clients
 from fedpub.models.base import Around, Dropout, Model
-from fedpub.tree import Tree
+from fedpub.tree import Tree, for_each
 
 SECOND, CHOSEN = "alone.", "alone"
 
@@ -51,7 +51,7 @@ def together(first: Tree, second: Tree, chosen_K: Tensor) -> Tree:
     def chosen(name: str, leaf: Tensor) -> Tensor:
         if name not in second or second[name].shape != leaf.shape:
             return leaf
-        return torch.where(chosen_K.view(-1, *[1] * (leaf.dim() - 1)), second[name], leaf)
+        return torch.where(for_each(chosen_K, leaf), second[name], leaf)
 
     found = {name: chosen(name, leaf) for name, leaf in first.items()}
     found |= {SECOND + name: leaf for name, leaf in second.items()}
