@@ -129,7 +129,7 @@ API: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
     "Experiments": (
         "What `fedpub.run` and `fedpub.compare` are made of.",
         {
-            "fedpub.experiment": ("run", "prepare", "Result", "Prepared"),
+            "fedpub.running": ("run", "prepare", "Result", "Prepared"),
             "fedpub.comparison": ("plan", "compare"),
         },
     ),

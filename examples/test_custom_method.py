@@ -8,8 +8,9 @@ from custom_method import Halfway
 from fedpub.engine.deployed import play
 from fedpub.engine.federate import Coordinator
 from fedpub.engine.table import Table
-from fedpub.experiment import Experiment, run
+from fedpub.experiment import Experiment
 from fedpub.results import read_rows
+from fedpub.running import run
 
 
 def test_sites_give_the_simulators_numbers(tmp_path):

@@ -14,7 +14,8 @@ import argparse
 import time
 from dataclasses import replace
 
-from fedpub.experiment import Experiment, prepare, run
+from fedpub.experiment import Experiment
+from fedpub.running import prepare, run
 
 METHODS = ("local", "fedavg", "fedper", "fedpub")
 

@@ -31,10 +31,11 @@ from fedpub.data.graph import Graph, undirected
 from fedpub.data.split import split
 from fedpub.data.synthetic import communities_graph
 from fedpub.errors import FedpubError
-from fedpub.experiment import Experiment, prepare, run
+from fedpub.experiment import Experiment
 from fedpub.model_files import model_of_run, save_model
 from fedpub.models import GCN
 from fedpub.results import read_rows
+from fedpub.running import prepare, run
 from small import TINY, assert_trees_equal
 
 QUICK: dict[str, Any] = {"hidden": 8, "rounds": 3}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-import fedpub.experiment
+import fedpub.running
 from fedpub.algorithms import METHODS
 from fedpub.cli import main
 from fedpub.comparison import Cell, Run, compare, paired_p, plan, scores
@@ -154,7 +154,7 @@ def test_all_methods_stand_in_one_table(words, tmp_path, capsys, monkeypatch):
 def test_a_comparison_finds_what_single_runs_find(tiny):
     planned = plan(tiny, ["oracle", "fedavg", "oracle", "fedpub"], [], [], 2)
     for (_, method, experiment), one in zip(planned, compare(planned), strict=True):
-        alone = fedpub.experiment.run(experiment).summary
+        alone = fedpub.running.run(experiment).summary
         assert one.method == method
         assert one.summary | {"seconds": 0} == alone | {"seconds": 0}
 
@@ -189,7 +189,7 @@ def test_what_is_complete_is_not_run_again(words, tmp_path, capsys, monkeypatch)
     def refuse(*_: Any) -> None:
         raise AssertionError("a complete run is run again")
 
-    monkeypatch.setattr(fedpub.experiment, "simulate", refuse)
+    monkeypatch.setattr(fedpub.running, "simulate", refuse)
     assert main(words) == 0
     assert capsys.readouterr().out == table
     assert times(tmp_path / "runs") == before

@@ -7,8 +7,9 @@ import torch
 
 from fedpub.algorithms import METHODS
 from fedpub.data.synthetic import Communities, communities_graph
-from fedpub.experiment import Experiment, run
+from fedpub.experiment import Experiment
 from fedpub.models import MODELS
+from fedpub.running import run
 
 ON_BOTH = ("loss", "val", "test", "sparsity", "bytes_up", "bytes_down")
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")

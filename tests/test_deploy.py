@@ -25,8 +25,9 @@ from fedpub.engine.flower.keys import admit, make_authority, make_certificate, m
 from fedpub.engine.flower.local import lay_out, start_site
 from fedpub.engine.flower.processes import start, stop
 from fedpub.engine.flower.sites import SiteConfig
-from fedpub.experiment import Experiment, prepare, run
+from fedpub.experiment import Experiment
 from fedpub.results import RunDirectory, read_rows
+from fedpub.running import prepare, run
 from test_cli import example_of
 from test_federate import assert_same_rows
 

@@ -18,7 +18,8 @@ from fedpub.data.datasets import names
 from fedpub.data.synthetic import SYNTHETIC
 from fedpub.engine.simulate import first_weights
 from fedpub.errors import FedpubError
-from fedpub.experiment import Experiment, prepare, run
+from fedpub.experiment import Experiment
+from fedpub.running import prepare, run
 
 # The paper's appendix: rounds and local epochs.
 PAPER = {

@@ -19,9 +19,10 @@ from fedpub.engine.site import OnePiece, Site, check_agreed
 from fedpub.engine.table import Table
 from fedpub.engine.wire import Letter, decode, encode
 from fedpub.errors import FedpubError
-from fedpub.experiment import Experiment, prepare, run
+from fedpub.experiment import Experiment
 from fedpub.model_files import load_model, model_of_run
 from fedpub.results import RunDirectory, read_rows
+from fedpub.running import prepare, run
 
 RUN = "0123456789abcdef"
 TERMS = Terms(deadline=5, patience=20)

@@ -28,9 +28,10 @@ from fedpub.data.split import Ratios
 from fedpub.data.subgraph import Propagation, Subgraph
 from fedpub.engine.simulate import Federation, first_weights
 from fedpub.errors import FedpubError
-from fedpub.experiment import Experiment, prepare, run
+from fedpub.experiment import Experiment
 from fedpub.files import read_tensors
 from fedpub.models import GCN, MODELS, Dropout, GraphSAGE, Model
+from fedpub.running import prepare, run
 from fedpub.tasks import LinkPrediction, Step
 from fedpub.tasks.link_prediction import Decoder, ranking
 from fedpub.tree import Tree, pack, tree

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from fedpub import __version__
 from fedpub.data.graph import Graph
 from fedpub.errors import FedpubError
-from fedpub.experiment import Experiment, run
+from fedpub.experiment import Experiment
 from fedpub.files import read_tensors, write_tensors
 from fedpub.model_files import FORMAT, ModelCard, load_model, model_of_run, open_model, save_model
 from fedpub.results import read_rows
+from fedpub.running import run
 from fedpub.tree import Tree
 from small import assert_trees_equal
 

@@ -19,8 +19,9 @@ from fedpub.engine.flower.folder import CoordinatorConfig, CoordinatorFolder
 from fedpub.engine.flower.keys import admit, make_authority, make_certificate, make_site_key
 from fedpub.engine.flower.processes import start, stop
 from fedpub.engine.flower.sites import AUTHORITY, PIECE, SiteConfig
-from fedpub.experiment import Experiment, prepare
+from fedpub.experiment import Experiment
 from fedpub.results import read_rows
+from fedpub.running import prepare
 from test_deploy import processes_in, wait_for
 from test_federate import simulate_without
 

@@ -16,7 +16,7 @@ import torch
 from fedpub.cli import main
 from fedpub.data.partition import Partition
 from fedpub.errors import FedpubError
-from fedpub.experiment import Experiment, prepare
+from fedpub.experiment import Experiment
 from fedpub.paper import beyond, looks, pareto
 from fedpub.paper.main import paper as paper_value
 from fedpub.paper.published import published, statistics, tables
@@ -25,6 +25,7 @@ from fedpub.paper.recipes import RECIPES
 from fedpub.paper.store import Job, Outcomes, compute, is_done, key
 from fedpub.paper.structure import correlation
 from fedpub.paper.write import markdown, shown, write, write_runs
+from fedpub.running import prepare
 from small import small_graph
 
 SMALL = Settings(seeds=1, rounds=2, quick=True)

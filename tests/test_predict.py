@@ -18,9 +18,10 @@ from fedpub.cli import main
 from fedpub.data.encoding import META_KEY, Column, Encoding
 from fedpub.data.graph import Graph
 from fedpub.errors import FedpubError
-from fedpub.experiment import Experiment, Prepared, prepare, run
+from fedpub.experiment import Experiment
 from fedpub.model_files import ModelCard, load_model, model_of_run, save_model
 from fedpub.prediction import accuracy, check_fits, class_table, notes, predict, predict_links, read_pairs
+from fedpub.running import Prepared, prepare, run
 from fedpub.tasks.link_prediction import ranking
 from fedpub.tree import Tree
 from small import refused

@@ -14,8 +14,8 @@ from fedpub.engine.robust import bounded, clipped
 from fedpub.engine.table import Table
 from fedpub.engine.wire import Letter, decode, encode
 from fedpub.errors import FedpubError
-from fedpub.experiment import run
 from fedpub.results import read_rows
+from fedpub.running import run
 from test_federate import TERMS, assert_same_rows, coordinator, number_of, small
 
 Change = Callable[[Letter], Letter | bytes]

@@ -14,9 +14,10 @@ import torch
 from fedpub.data.graph import Graph
 from fedpub.engine.simulate import participants
 from fedpub.errors import FedpubError
-from fedpub.experiment import Experiment, Result, prepare, run
+from fedpub.experiment import Experiment
 from fedpub.files import read_tensors
 from fedpub.results import Record, Row, RunDirectory, read_rows
+from fedpub.running import Result, prepare, run
 
 NAN = float("nan")
 CLIENTS = 5  # of the graph file

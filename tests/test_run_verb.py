@@ -22,9 +22,10 @@ from fedpub.cli import main
 from fedpub.data.graph import Graph
 from fedpub.data.synthetic import Communities, communities_graph
 from fedpub.errors import FedpubError
-from fedpub.experiment import Experiment, run
+from fedpub.experiment import Experiment
 from fedpub.files import read_tensors
 from fedpub.results import read_rows
+from fedpub.running import run
 from small import refused
 
 CLIENTS = 5  # of the graph file

@@ -15,7 +15,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from fedpub import experiment as experiments
+from fedpub import running
 from fedpub.algorithms import METHODS, Algorithm, FedAvg, FedGNN, FedSage, Local
 from fedpub.algorithms.base import NeedsSetup
 from fedpub.data.links import LINK_RATIOS
@@ -26,9 +26,10 @@ from fedpub.engine import simulate as rounds_engine
 from fedpub.engine.setup import SetUp, set_up
 from fedpub.engine.simulate import Federation, simulate
 from fedpub.errors import FedpubError
-from fedpub.experiment import Experiment, prepare, run
+from fedpub.experiment import Experiment
 from fedpub.files import read_tensors, write_tensors
 from fedpub.results import NO_SETUP, Row
+from fedpub.running import prepare, run
 from fedpub.tasks import LinkPrediction
 from fedpub.tree import Message, State, apart, pack, together
 from small import context, subgraphs
@@ -444,7 +445,7 @@ def test_a_run_killed_in_its_rounds_does_not_do_its_set_up_again(name, seconds, 
         run(experiment, parts, on_round=killed_in(3), checkpoint_seconds=seconds)
     assert (parts / "checkpoint").exists() == (seconds == 0)
     spent = SetUp.load(parts / "setup.safetensors").seconds
-    monkeypatch.setattr(experiments, "set_up", never)
+    monkeypatch.setattr(running, "set_up", never)
     summary = run(experiment, parts, resume=True, on_step=never).summary
     assert without_times(parts) == without_times(whole)
     assert summary["setup_seconds"] == spent  # what it took then counts

@@ -21,9 +21,10 @@ from fedpub.data.synthetic import communities_graph
 from fedpub.engine.setup import set_up
 from fedpub.engine.simulate import Federation, Round, Snapshot, first_weights, participants, simulate
 from fedpub.errors import FedpubError
-from fedpub.experiment import Experiment, prepare
+from fedpub.experiment import Experiment
 from fedpub.models import MODELS
 from fedpub.results import Record, Row
+from fedpub.running import prepare
 from fedpub.tasks import NodeClassification
 from fedpub.tree import State, pack, select, state_map
 from small import TINY, made_for

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fedpub import experiment as experiments
+from fedpub import running
 from fedpub.algorithms import METHODS, Algorithm
 from fedpub.data import datasets as known_graphs
 from fedpub.data.graph import Graph
@@ -118,7 +118,7 @@ def run(
             place = folder / "run"
         name = str(place.resolve() / _file_name(graph)) if isinstance(graph, Graph) else graph
         with bar_of(progress) as bar:
-            found = experiments.run(
+            found = running.run(
                 replace(experiment, dataset=name),
                 place,
                 resume=resume and (place / "config.json").is_file(),

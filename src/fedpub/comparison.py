@@ -14,7 +14,8 @@ from scipy import stats
 from fedpub.algorithms import METHODS
 from fedpub.engine.setup import OnStep
 from fedpub.errors import FedpubError, unknown
-from fedpub.experiment import Experiment, OnRound, Prepared, prepare, run
+from fedpub.experiment import Experiment
+from fedpub.running import OnRound, Prepared, prepare, run
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,10 @@ import torch
 
 from fedpub.data.split import split
 from fedpub.errors import FedpubError, unknown
-from fedpub.experiment import OBJECT, Experiment, prepare
+from fedpub.experiment import OBJECT, Experiment
 from fedpub.files import read_tensors
 from fedpub.results import SUMS, Record, Row
+from fedpub.running import prepare
 from fedpub.tree import Tree
 
 if TYPE_CHECKING:

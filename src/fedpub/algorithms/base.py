@@ -153,14 +153,16 @@ def train(
         loss_K = ctx.task.loss(ctx.model, leaves, data, Step(ctx.seed, ctx.round, epoch, ctx.dropout, seeds))
         gradients = dict(zip(leaves, torch.autograd.grad(loss_K.sum(), list(leaves.values())), strict=True))
         for part in _parts_in_cache(weights, masks):
-            own, state = _cut(parameters, part), {"first": _cut(first, part), "second": _cut(second, part)}
+            own = _cut(parameters, part)
+            state: State = {"first": _cut(first, part), "second": _cut(second, part)}
             by_name = _chain_rule(own, _cut(gradients, part))
             if proximal and epoch:  # in the first epoch θ is θ̄
                 strength, anchor = proximal
                 pull = tree_map(torch.sub, {name: own[name] for name in anchor}, _cut(anchor, part))
                 by_name |= {name: by_name[name].add(pull[name], alpha=2 * strength) for name in anchor}
-            own_rates = {name: rate[part] if isinstance(rate, Tensor) else rate for name, rate in rates.items()}
-            adam_step(own, by_name, state | {"step": step_K[part]}, own_rates, ctx.weight_decay, ctx.together)
+            state |= {"step": step_K[part]}
+            own_rates = {name: of_part(rate, part) for name, rate in rates.items()}
+            adam_step(own, by_name, state, own_rates, ctx.weight_decay, ctx.together)
             if after_step:
                 with torch.no_grad():
                     after_step(own, part)
@@ -199,6 +201,11 @@ def _parts_in_cache(weights: Tree, masks: Tree | None) -> list[slice]:
 
 
 PART_ENTRIES = 2**20  # of the largest leaf
+
+
+def of_part(value_K: float | Tensor, part: slice) -> float | Tensor:
+    """What some clients have of a value that is one for all, or one for each."""
+    return value_K[part] if isinstance(value_K, Tensor) else value_K
 
 
 def _cut(leaves: Tree, part: slice) -> Tree:

@@ -28,7 +28,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedpub.algorithms.base import MASK, Context, Notes, adopt, masked, optimiser_of, train
+from fedpub.algorithms.base import MASK, Context, Notes, adopt, masked, of_part, optimiser_of, train
 from fedpub.data.clients import Clients
 from fedpub.errors import FedpubError
 from fedpub.optim import adam_init, soft_threshold
@@ -142,7 +142,7 @@ class FedPub:
 
         def sparsify(p: Tree, part: slice) -> None:
             for name in masks:
-                soft_threshold(p[MASK + name], amount_K[part] if isinstance(amount_K, Tensor) else amount_K)
+                soft_threshold(p[MASK + name], of_part(amount_K, part))
 
         optimiser, loss_K = train(
             ctx,

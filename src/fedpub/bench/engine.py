@@ -21,7 +21,8 @@ from fedpub.data.subgraph import Subgraph
 from fedpub.engine.setup import set_up
 from fedpub.engine.simulate import Federation, simulate
 from fedpub.errors import FedpubError, unknown
-from fedpub.experiment import Experiment, prepare
+from fedpub.experiment import Experiment
+from fedpub.running import prepare
 from fedpub.similarity import attention, cosine, proxy_structure, random_proxy
 
 

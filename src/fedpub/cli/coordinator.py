@@ -17,8 +17,9 @@ from fedpub.cli.run import OneRun, named_method
 from fedpub.cli.show import as_json, progress, say, show_result
 from fedpub.engine.federate import Terms
 from fedpub.errors import FedpubError
-from fedpub.experiment import Experiment, Result
+from fedpub.experiment import Experiment
 from fedpub.results import Record, RunDirectory, read_rows
+from fedpub.running import Result
 
 flat: Any = tyro.conf.OmitArgPrefixes
 

@@ -13,8 +13,9 @@ import tyro
 from fedpub.algorithms import METHODS
 from fedpub.cli.show import progress, show_result
 from fedpub.errors import FedpubError, unknown
-from fedpub.experiment import Experiment, run
+from fedpub.experiment import Experiment
 from fedpub.results import Row, RunDirectory
+from fedpub.running import run
 from fedpub.track import Tracker
 
 

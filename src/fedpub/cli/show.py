@@ -20,8 +20,8 @@ from fedpub.errors import FedpubError
 
 if TYPE_CHECKING:
     from fedpub.comparison import Run, Score
-    from fedpub.experiment import Result
     from fedpub.results import Row
+    from fedpub.running import Result
 
 SECOND = {"test_f1": "macro-F1", "test_ap": "average precision"}  # further metrics of the tasks
 

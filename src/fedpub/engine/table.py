@@ -12,8 +12,9 @@ from fedpub.engine.deployed import play
 from fedpub.engine.federate import Coordinator, Terms
 from fedpub.engine.site import OnePiece, Site
 from fedpub.engine.wire import Precision
-from fedpub.experiment import Experiment, Prepared, prepare
+from fedpub.experiment import Experiment
 from fedpub.results import Row, read_rows
+from fedpub.running import Prepared, prepare
 
 
 class Table:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from fedpub.algorithms.fedpub_plus import FedPubPlus
 from fedpub.paper.main import cells
 from fedpub.paper.recipe import TITLES, Artefact, Grid, Rows, Settings
 from fedpub.paper.store import Job, Outcomes
@@ -120,6 +121,10 @@ def ingredients(scenario: str) -> Grid:
         "FED-PUB-plus without masks": plus | {"options": {"masks": False}},
         "FED-PUB-plus without similarity": plus | {"options": {"similarity": False}},
         "FED-PUB-plus with FED-PUB's model": plus | {"model": "gcn", "hidden": 128},
+        **{
+            f"{TITLES[name]} with FED-PUB-plus's model": {"method": name, **FedPubPlus.usual}
+            for name in ("local", "fedavg", "fedper", "gcfl")
+        },
     }
     return Grid(
         f"Ingredients of FED-PUB-plus, {scenario} clients: validation accuracy",

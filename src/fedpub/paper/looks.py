@@ -23,7 +23,8 @@ from fedpub.engine.setup import set_up
 from fedpub.engine.simulate import Federation, simulate
 from fedpub.engine.table import by_letters
 from fedpub.engine.wire import Precision
-from fedpub.experiment import Experiment, Prepared
+from fedpub.experiment import Experiment
+from fedpub.running import Prepared
 from fedpub.similarity import label_similarity
 from fedpub.tree import Message, State, Tree, select, state_map, tensor, tree, tree_map
 

@@ -17,9 +17,10 @@ from typing import Any
 import torch
 
 from fedpub.errors import FedpubError
-from fedpub.experiment import Experiment, Prepared, prepare, run
+from fedpub.experiment import Experiment
 from fedpub.files import read_tensors, write_text
 from fedpub.results import Row, RunDirectory, read_rows
+from fedpub.running import Prepared, prepare, run
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,11 @@ from fedpub.engine.flower.keys import admit, make_authority, make_certificate, m
 from fedpub.engine.flower.processes import free_port, require_flower, start, stop
 from fedpub.engine.flower.sites import AUTHORITY, PIECE, SiteConfig
 from fedpub.errors import FedpubError
-from fedpub.experiment import Experiment, OnRound, Prepared, Result, prepare
+from fedpub.experiment import Experiment
 from fedpub.files import write_tensors
 from fedpub.model_files import load_model, unsettled
 from fedpub.results import Record, RunDirectory, read_rows
+from fedpub.running import OnRound, Prepared, Result, prepare
 
 
 def lay_out(base: Path, ready: Prepared, experiment: Experiment, terms: Terms, out: Path) -> tuple[Path, list[Path]]:
