@@ -15,6 +15,8 @@ from fedpub.paper.store import Job, Outcomes
 FIVE = ("cora", "citeseer", "pubmed", "computers", "photo")
 SCENARIOS = {"disjoint": (5, 10, 20), "overlapping": (10, 30, 50)}
 CHOSEN_ON, REPORTED_ON = 0, (7, 8, 9)  # seeds of split and partition; earlier settings were reported on 1 to 6
+OTHERS = ("local", "fedavg", "fedper", "gcfl", "fedpub")
+WITHOUT_CHOICE: Mapping[str, Any] = {"method": "fedpub-plus", "options": {"choose": False}}
 POINT = 0.01
 Runs = list[dict[str, Any]]  # the summaries of a cell, by split and seed
 
@@ -24,8 +26,8 @@ class Beyond:
 
     title = "FED-PUB-plus on other splits than it was chosen on"
     rows: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        **{TITLES[name]: {"method": name} for name in ("local", "fedavg", "fedper", "gcfl", "fedpub")},
-        "FED-PUB-plus without the choice": {"method": "fedpub-plus", "options": {"choose": False}},
+        **{TITLES[name]: {"method": name} for name in OTHERS},
+        "FED-PUB-plus without the choice": WITHOUT_CHOICE,
         "FED-PUB-plus": {"method": "fedpub-plus"},
     }
 
@@ -121,10 +123,6 @@ def ingredients(scenario: str) -> Grid:
         "FED-PUB-plus without masks": plus | {"options": {"masks": False}},
         "FED-PUB-plus without similarity": plus | {"options": {"similarity": False}},
         "FED-PUB-plus with FED-PUB's model": plus | {"model": "gcn", "hidden": 128},
-        **{
-            f"{TITLES[name]} with FED-PUB-plus's model": {"method": name, **FedPubPlus.usual}
-            for name in ("local", "fedavg", "fedper", "gcfl")
-        },
     }
     return Grid(
         f"Ingredients of FED-PUB-plus, {scenario} clients: validation accuracy",
@@ -134,3 +132,29 @@ def ingredients(scenario: str) -> Grid:
         rows_quick=("FED-PUB", "+ choice: FED-PUB-plus"),
         against="+ choice: FED-PUB-plus",
     )
+
+
+def _middle(settings: Settings) -> dict[str, dict[str, Any]]:
+    """Ten disjoint and thirty overlapping clients of the split that FED-PUB-plus was chosen on."""
+    return {
+        f"{scenario} {name}": dict(column)
+        for scenario, clients in SCENARIOS.items()
+        for name, column in cells(FIVE, scenario, clients[1:2], data_seed=CHOSEN_ON)(settings).items()
+    }
+
+
+SAME_MODEL = Grid(
+    "The paper's model and FED-PUB-plus's in every method: validation accuracy",
+    {
+        label: row
+        for name in OTHERS
+        for label, row in (
+            (TITLES[name], {"method": name}),
+            (f"{TITLES[name]}, twin", {"method": name, **FedPubPlus.usual}),
+        )
+    }
+    | {"FED-PUB-plus without the choice": WITHOUT_CHOICE},
+    _middle,
+    value=lambda summary: summary["val"],
+    rows_quick=("Local", "Local, twin"),
+)

@@ -39,6 +39,7 @@ RECIPES: dict[str, Recipe] = {
     "more-twitch": differences.TWITCH,
     "more-beyond": beyond.Beyond(),
     "more-pareto": pareto.Pareto(),
+    "more-same-model": beyond.SAME_MODEL,
     "more-ingredients-disjoint": beyond.ingredients("disjoint"),
     "more-ingredients-overlapping": beyond.ingredients("overlapping"),
 }
