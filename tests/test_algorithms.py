@@ -32,6 +32,7 @@ from fedpub.algorithms import (
 )
 from fedpub.algorithms.base import MASK, masked, train, weighted_mean
 from fedpub.algorithms.fedpub import average_active, is_matrix
+from fedpub.algorithms.fedpub_plus import FedPubPlus
 from fedpub.algorithms.gcfl import minimum_cut
 from fedpub.engine.simulate import Federation, simulate, sparsity
 from fedpub.engine.size import message_bytes
@@ -849,9 +850,14 @@ def test_bytes_of_a_round() -> None:
     assert silent.bytes_up_R.tolist() == silent.bytes_down_R.tolist() == [0, 0, 0]
 
 
-def test_a_few_clients_at_a_time_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "method",
+    [FedPub(tau=3.0, lambda1=0.5, lambda2=0.1), FedPubPlus(tau=3.0, lambda1=0.5, choose=False, scarce=0.2)],
+    ids=["one speed", "each client's own"],
+)
+def test_a_few_clients_at_a_time_give_the_same(method: FedPub, monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps are taken for parts of the clients that fit into a cache; here one client at a time, in three epochs."""
-    method, ctx = FedPub(tau=3.0, lambda1=0.5, lambda2=0.1), context(epochs=3, dropout=0.5)
+    ctx = context(epochs=3, dropout=0.5)
     together, up = local_steps(method, ctx)
     monkeypatch.setattr(base, "PART_ENTRIES", 1)
     apart, up_apart = local_steps(method, ctx)

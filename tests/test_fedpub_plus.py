@@ -163,12 +163,18 @@ def test_masks_learn_slowly_where_examples_are_few(dtype):
 
 
 def test_one_without_training_nodes_keeps_its_masks():
-    data = small_clients(train=(0, 1, 3, 4, 5))
-    assert FedPubPlus().pace(data).tolist() == pytest.approx([0.8, 6 / 7, 0])
+    """Client 2; the L1 would shrink them, and there is nothing that could hold them."""
+    data, method = small_clients(train=(0, 1, 3, 4, 5)), FedPubPlus(tau=3.0, choose=False, lambda1=0.5)
+    assert method.pace(data).tolist() == pytest.approx([0.8, 6 / 7, 0])
+    server, own = method.init_server(random_tree(ONE), 3), method.init_client(random_tree(ONE), 3)
+    done, _, _ = method.client(context(ONE, epochs=3), own, method.send(server, torch.arange(3)), data)
+    for mask in done["masks"].values():
+        assert set(mask[2].unique().tolist()) <= {0, 1}
+        assert len(mask[0].unique()) > 2, "the others learn"
 
 
 def test_a_slow_mask_goes_a_part_of_the_way():
-    """After one step μ = 1 + lr · (2 Adam's ± 1 − λ1): the clients go 2/3, 3/4 and 1/2 of that. What a client does not
+    """After one step μ = 1 + lr · (±2 − λ1): the clients go 2/3, 3/4 and 1/2 of that. What a client does not
     see is zero at any speed."""
     data, ids, masks = small_clients(), torch.arange(3), []
     for scarce in (0.0, 0.2):

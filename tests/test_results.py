@@ -162,6 +162,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "fedpub, official": {"method": "fedpub", "options": {"official": True}},
     "sage": {"method": "fedpub", "model": "sage"},
     "few take part": {"method": "fedpub", "fraction": 0.4, "failures": 0.2},
+    "fedpub-plus": {"method": "fedpub-plus"},
+    "fedpub-plus, few take part": {"method": "fedpub-plus", "fraction": 0.4, "failures": 0.2},
     "no validation nodes": {"method": "fedavg", "ratios": (0.5, 0.0, 0.5)},
 }
 

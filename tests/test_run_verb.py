@@ -373,6 +373,16 @@ def test_a_directory_of_another_experiment_is_not_continued(changes: dict[str, A
     assert contents(unfinished) == before
 
 
+def test_a_directory_of_a_version_with_other_options_is_not_continued(unfinished):
+    """A method that has got an option since would go on as another one."""
+    config = json.loads((unfinished / "config.json").read_text())
+    del config["options"]["lambda2"]
+    (unfinished / "config.json").write_text(json.dumps(config))
+    asked = Experiment.from_json(json.dumps(config), unfinished)
+    with pytest.raises(FedpubError, match=r"made by another version, in which fedpub had other options \(lambda2\)"):
+        run(asked, unfinished, resume=True)
+
+
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.999])
 def test_a_truncated_checkpoint_is_said_and_nothing_is_lost(share, unfinished, capsys):
     state = unfinished / "checkpoint" / "state.safetensors"
@@ -501,8 +511,9 @@ def test_a_configuration_runs_again_from_another_folder(done, tmp_path, monkeypa
     assert main(["run", "--quiet", "--config", str(done / "config.json"), "--out", "again"]) == 0
 
 
-def test_official_has_the_published_weight_decay_unless_one_is_given():
-    official = Experiment(method="fedpub", options={"official": True})
+@pytest.mark.parametrize("method", ["fedpub", "fedpub-plus"])
+def test_official_has_the_published_weight_decay_unless_one_is_given(method):
+    official = Experiment(method=method, options={"official": True})
     assert official.resolved().weight_decay == 1e-6
     assert replace(official, weight_decay=0.0).resolved().weight_decay == 0.0
     assert Experiment(method="fedpub").resolved().weight_decay == 0.0

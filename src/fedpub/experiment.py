@@ -118,7 +118,8 @@ class Experiment:
     def _weight_decay(self) -> float:
         if self.weight_decay is not None:
             return self.weight_decay
-        return OFFICIAL_WEIGHT_DECAY if self.method == "fedpub" and self.options.get("official") else 0.0
+        official = issubclass(METHODS.get(self.method, object), FedPub) and self.options.get("official")
+        return OFFICIAL_WEIGHT_DECAY if official else 0.0
 
     def _check(self) -> None:
         for name in ("rounds", "epochs", "hidden"):

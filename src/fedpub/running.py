@@ -202,6 +202,11 @@ def _set_up(
 def _reopen(experiment: Experiment, out: Path) -> RunDirectory:
     """The directory of an earlier run of the same experiment."""
     held = Experiment.from_json(RunDirectory.config(out), out / "config.json")
+    if held.method == experiment.method and (other := held.options.keys() ^ experiment.options.keys()):
+        raise FedpubError(
+            f"{out} was made by another version, in which {held.method} had other options "
+            f"({', '.join(sorted(other))}); resume it with that version, or choose another directory"
+        )
     if not any(str(name).startswith(OBJECT) for name in (held.method, held.model)):  # else only its program can
         held = held.resolved()
     different = [one.name for one in fields(Experiment) if getattr(held, one.name) != getattr(experiment, one.name)]

@@ -154,13 +154,12 @@ def train(
         gradients = dict(zip(leaves, torch.autograd.grad(loss_K.sum(), list(leaves.values())), strict=True))
         for part in _parts_in_cache(weights, masks):
             own = _cut(parameters, part)
-            state: State = {"first": _cut(first, part), "second": _cut(second, part)}
+            state: State = {"first": _cut(first, part), "second": _cut(second, part), "step": step_K[part]}
             by_name = _chain_rule(own, _cut(gradients, part))
             if proximal and epoch:  # in the first epoch θ is θ̄
                 strength, anchor = proximal
                 pull = tree_map(torch.sub, {name: own[name] for name in anchor}, _cut(anchor, part))
                 by_name |= {name: by_name[name].add(pull[name], alpha=2 * strength) for name in anchor}
-            state |= {"step": step_K[part]}
             own_rates = {name: of_part(rate, part) for name, rate in rates.items()}
             adam_step(own, by_name, state, own_rates, ctx.weight_decay, ctx.together)
             if after_step:

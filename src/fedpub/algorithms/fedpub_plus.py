@@ -47,7 +47,8 @@ class FedPubPlus(FedPub):
     inputs: float = 0.3
     """Share of a client's input features that is dropped in a step of training; none where --dropout is 0."""
     scarce: float = 0.1
-    """Training examples per input feature with which a client's masks learn at half their speed; 0: all at full."""
+    """Training examples per input feature with which a client's masks learn and are pruned at half their speed; 0: all
+    at full."""
     average: float = 0.8
     """β, of the means over rounds; 0: the last round alone."""
     choose: bool = True

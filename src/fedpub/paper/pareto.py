@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,16 +49,18 @@ class Pareto:
             found += [Point(method, precision=kind) for kind in settings.some(["float16", "int8"])]
         return found
 
+    def splits(self, settings: Settings) -> Sequence[int]:
+        return REPORTED_ON[:1] if settings.quick else REPORTED_ON
+
     def of(self, settings: Settings, point: Point) -> dict[str, list[Job]]:
         """By cell, a run for every split; one seed, as splits differ more than seeds."""
         options = dict(STRENGTHS[point.strength])
         look = "" if point.precision == "exact" else point.precision
-        splits = REPORTED_ON[:1] if settings.quick else REPORTED_ON
         columns = cells(self.datasets, "disjoint", (10,))(settings)
         return {
             cell: [
                 Job(settings.experiment(0, method=point.method, options=options, data_seed=split, **column), look)
-                for split in splits
+                for split in self.splits(settings)
             ]
             for cell, column in columns.items()
         }
@@ -101,16 +103,18 @@ class Pareto:
                     if point.method == method:
                         axes.scatter(row[-1], row[-3], color=colour, marker=MARKERS[point.precision], s=30, zorder=3)
                         said = point.strength or point.precision.replace("exact", "")
-                        place = (5, 5) if method == "fedpub-plus" else (5, -10)  # two curves near each other
-                        axes.annotate(said, (row[-1], row[-3]), place, textcoords="offset points", fontsize=7)
+                        left = method == "fedpub-plus"  # two curves near each other
+                        axes.annotate(said, (row[-1], row[-3]), (-5, 5) if left else (5, -10), fontsize=7,
+                                      textcoords="offset points", ha="right" if left else "left")  # fmt: skip
             axes.set_xlabel("bytes up, percent of FED-PUB's")
             axes.set_ylabel("test accuracy, percent")
             axes.set_xlim(left=0)
             figure.legend(loc="outside upper center", ncols=4, fontsize=8, frameon=False)
 
         header = ["method", *usual, "mean", "zeros", "sent up"]
+        splits = ", ".join(map(str, self.splits(settings)))
         note = (
-            f"Splits {', '.join(map(str, REPORTED_ON))}, seed 0. Accuracy and zeros in percent; what a run sends up in "
+            f"Splits {splits}, seed 0. Accuracy and zeros in percent; what a run sends up in "
             "percent of FED-PUB's. Rounded uploads are those of sites (`--precision`): the run goes through letters, "
             "and its bytes are those of the encoded messages; the others' are the simulator's count."
         )
