@@ -60,10 +60,19 @@ def test_the_machine_is_measured():
 
 
 def test_the_stacked_engine_is_faster_than_a_loop_over_clients():
-    """A guard against becoming slow: measured at 3 to 6 here, so that half of that fails only when something broke."""
-    found = {one.name: one for one in bench_engine("communities", "natural", 20, ("fedpub", "fedavg"), 7, "cpu", None)}
-    assert found["fedpub, stacked"].ratio > 1.5
-    assert found["fedavg, stacked"].ratio > 2.0
+    """A guard against becoming slow: measured at 4 to 6 here, so that half of that fails only when something broke.
+
+    Whatever else a machine does lowers a ratio now and then, and a slow engine every time: the best of three counts.
+    """
+    least = {"fedpub, stacked": 1.5, "fedavg, stacked": 2.0}
+    best = dict.fromkeys(least, 0.0)
+    for _ in range(3):
+        for one in bench_engine("communities", "natural", 20, ("fedpub", "fedavg"), 7, "cpu", None):
+            if one.name in least:
+                best[one.name] = max(best[one.name], one.ratio)
+        if all(best[name] > limit for name, limit in least.items()):
+            return
+    raise AssertionError(f"{best} is not above {least}")
 
 
 def test_bad_flags(capsys):
