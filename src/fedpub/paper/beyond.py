@@ -21,6 +21,10 @@ POINT = 0.01
 Runs = list[dict[str, Any]]  # the summaries of a cell, by split and seed
 
 
+def reported_on(settings: Settings) -> Sequence[int]:
+    return REPORTED_ON[:1] if settings.quick else REPORTED_ON
+
+
 class Beyond:
     """Everything was chosen on splits 0 and 1, by validation data; this is splits 7 to 9, with every seed."""
 
@@ -34,9 +38,6 @@ class Beyond:
     def shown(self, settings: Settings) -> Sequence[str]:
         return ("Local", "FED-PUB", "FED-PUB-plus") if settings.quick else list(self.rows)
 
-    def splits(self, settings: Settings) -> Sequence[int]:
-        return REPORTED_ON[:1] if settings.quick else REPORTED_ON
-
     def columns(self, settings: Settings, scenario: str) -> dict[str, dict[str, Any]]:
         return dict(cells(FIVE, scenario, SCENARIOS[scenario])(settings))  # type: ignore[arg-type]
 
@@ -44,7 +45,7 @@ class Beyond:
         """Every split with every seed."""
         return [
             job
-            for split in self.splits(settings)
+            for split in reported_on(settings)
             for job in settings.repeated(data_seed=split, **self.rows[row], **column)
         ]
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fedpub.bench import wire
-from fedpub.paper.beyond import REPORTED_ON
+from fedpub.paper.beyond import reported_on
 from fedpub.paper.main import cells
 from fedpub.paper.recipe import COLOURS, TITLES, Artefact, Rows, Settings
 from fedpub.paper.store import Job, Outcomes
@@ -49,9 +49,6 @@ class Pareto:
             found += [Point(method, precision=kind) for kind in settings.some(["float16", "int8"])]
         return found
 
-    def splits(self, settings: Settings) -> Sequence[int]:
-        return REPORTED_ON[:1] if settings.quick else REPORTED_ON
-
     def of(self, settings: Settings, point: Point) -> dict[str, list[Job]]:
         """By cell, a run for every split; one seed, as splits differ more than seeds."""
         options = dict(STRENGTHS[point.strength])
@@ -60,7 +57,7 @@ class Pareto:
         return {
             cell: [
                 Job(settings.experiment(0, method=point.method, options=options, data_seed=split, **column), look)
-                for split in self.splits(settings)
+                for split in reported_on(settings)
             ]
             for cell, column in columns.items()
         }
@@ -112,7 +109,7 @@ class Pareto:
             figure.legend(loc="outside upper center", ncols=4, fontsize=8, frameon=False)
 
         header = ["method", *usual, "mean", "zeros", "sent up"]
-        splits = ", ".join(map(str, self.splits(settings)))
+        splits = ", ".join(map(str, reported_on(settings)))
         note = (
             f"Splits {splits}, seed 0. Accuracy and zeros in percent; what a run sends up in "
             "percent of FED-PUB's. Rounded uploads are those of sites (`--precision`): the run goes through letters, "
