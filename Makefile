@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: demo test test-slow docs wheel-test lint format clean
+.PHONY: demo test test-slow mutants docs wheel-test lint format clean
 
 demo: $(INSTALLED)
 	$(BIN)/fedpub demo
@@ -13,6 +13,10 @@ test: lint
 
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow
+
+# Deliberate defects in a copy of the sources, each of which a test must notice.
+mutants: $(INSTALLED)
+	$(BIN)/python tests/mutants.py
 
 # What is packaged works without this checkout: in an environment of its own, from an empty folder.
 wheel-test:
