@@ -2,10 +2,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from torch_geometric.data import Data
+from torch_geometric.transforms import NormalizeFeatures
 
 from fedpub.data.graph import Graph, from_scipy, induced_edges, largest_component, row_normalised, to_scipy, undirected
 from fedpub.errors import FedpubError
@@ -66,6 +70,21 @@ def test_largest_component_and_row_normalisation_by_hand():
     assert graph.x.tolist() == [[0.25, 0.75], [0.0, 0.0], [0.5, 0.5]]
     alike = row_normalised(path_graph(x=sparse(path_graph().x)))
     assert alike.x.to_dense().tolist() == row_normalised(path_graph()).x.tolist()
+
+
+FINITE = st.floats(-4, 4, width=32, allow_subnormal=False)
+
+
+@given(arrays(np.float32, st.tuples(st.integers(1, 6), st.integers(1, 5)), elements=FINITE), st.booleans())
+def test_bags_of_words_are_normalised_as_pyg_does_and_signed_features_stay(found, as_sparse):
+    found[0, 0] = 0  # as in every bag of words; PyG subtracts the smallest value
+    for x in (torch.from_numpy(found), torch.from_numpy(np.abs(found))):
+        n = len(x)
+        graph = Graph(sparse(x) if as_sparse else x.clone(), torch.zeros(n, dtype=torch.int64), torch.empty(2, 0), ())
+        normalised = row_normalised(graph).x
+        assert normalised.layout == graph.x.layout
+        expected = x if bool((x < 0).any()) else NormalizeFeatures()(Data(x=x.clone())).x
+        torch.testing.assert_close(normalised.to_dense(), expected, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("layout", ["dense", "sparse"])

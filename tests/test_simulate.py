@@ -167,6 +167,18 @@ def test_stacked_clients_do_what_a_loop_does_when_all_take_part(name, model):
     assert_same(together, apart, 1e-9)
 
 
+@pytest.mark.parametrize("name", sorted(METHODS.keys() - {"oracle"}))
+def test_clients_whose_features_are_all_zero_are_computed_in_any_company(name):
+    algorithm, ctx = VARIANTS[name], context()
+    everyone = [replace(own, x=own.x * 0) if own.id in (1, 4) else own for own in subgraphs()]
+
+    def rounds(chunk: int | None) -> list[Round]:
+        own = after_setup(algorithm, ctx, federation(subgraphs=everyone, chunk=chunk))
+        return rounds_of(algorithm, ctx, own, 2)
+
+    assert_same(rounds(None), rounds(1), 1e-9)
+
+
 def test_the_variants_do_something():
     """What the comparisons above compare is not the same thing under many names."""
     last = {

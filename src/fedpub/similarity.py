@@ -44,7 +44,7 @@ class Proxy:
             return w_KFH
         k, m = self.columns_KM.shape
         place = (torch.arange(k, device=w_KFH.device).unsqueeze(1) * w_KFH.shape[1] + self.columns_KM).flatten()
-        return w_KFH.flatten(0, 1).index_select(0, place).view(k, m, -1)
+        return w_KFH.flatten(0, 1).index_select(0, place).view(k, m, w_KFH.shape[2])
 
 
 @lru_cache(maxsize=8)

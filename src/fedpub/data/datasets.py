@@ -19,7 +19,7 @@ from fedpub.data.graph import Graph, from_scipy, largest_component, row_normalis
 from fedpub.data.synthetic import SYNTHETIC, communities_graph
 from fedpub.errors import FedpubError, unknown
 
-PROCESSED = 1  # raise it when a graph would be made differently from the same raw files
+PROCESSED = 2  # raise it when a graph would be made differently from the same raw files
 SPARSE_BELOW = 0.2  # features with a smaller share of non-zeros are kept sparse
 
 
@@ -51,7 +51,8 @@ def about(name: str) -> str:
 def load(name: str, root: Path | None = None, features: bool = True, labelled: bool = True) -> Graph:
     """A graph by its name, or from a file that `fedpub data import` wrote.
 
-    Named graphs are reduced to the largest component and their features normalised per row, as in the paper.
+    Named graphs are reduced to the largest component and bags of words normalised per row, as in the paper; signed
+    features (ogbn-arxiv) stay as they are.
     Without `features`, what needs only structure and labels works although a feature file is missing. A graph file
     that is not to be learnt from need not be `labelled`.
     """

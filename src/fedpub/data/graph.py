@@ -237,11 +237,13 @@ def largest_component(graph: Graph) -> Graph:
 
 
 def row_normalised(graph: Graph) -> Graph:
-    """Every node's features divided by their sum (rows that sum to zero stay)."""
+    """Every node's features divided by their sum, where that is above one, as PyG's `NormalizeFeatures` does with bags
+    of words; signed features, whose sum means nothing, stay as they are."""
     x = to_scipy(graph.x)
+    if x.data.size and x.data.min() < 0:
+        return graph
     total = np.asarray(x.sum(1)).ravel()
-    scale = np.divide(1.0, total, out=np.ones_like(total), where=total != 0)
-    x = sp.diags(scale).astype(x.dtype) @ x
+    x = sp.diags(1 / np.maximum(total, 1)).astype(x.dtype) @ x
     return replace(graph, x=from_scipy(x) if graph.x.layout == torch.sparse_csr else torch.from_numpy(x.toarray()))
 
 
