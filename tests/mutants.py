@@ -8,19 +8,23 @@ in the part of its area, so that others who add lines do not meet you there.
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
-import queue
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = Path("src") / "fedpub"
+WARM = ("torch", "numpy", "scipy.sparse", "scipy.stats", "hypothesis", "safetensors.torch", "torch_geometric.nn")
 LIMIT = 300  # seconds for the selected tests; a defect that makes them hang is noticed, too
 
 
@@ -50,35 +54,49 @@ TABLE = (
         "algorithms/fedpub.py",
         "mean = average_active(alpha_KK, tree",
         "mean = average_active(alpha_KK.T.contiguous(), tree",
-        "test_algorithms.py",
+        "test_algorithms.py::test_an_average_takes_its_own_client_s_row_of_attention",
     ),
     M(
         "communities-threshold-above",
         "algorithms/fedpub.py",
         "threshold = 0.5 if",
         "threshold = 0.501 if",
-        "test_algorithms.py",
+        "test_algorithms.py::test_a_similarity_of_exactly_a_half_is_a_community",
     ),
     M(
         "communities-threshold-below",
         "algorithms/fedpub.py",
         "threshold = 0.5 if",
         "threshold = 0.499 if",
-        "test_algorithms.py",
+        "test_algorithms.py::test_a_similarity_of_exactly_a_half_is_a_community",
     ),
     M(
         "plus-mean-over-unknown",
         "algorithms/fedpub_plus.py",
         "/ known_K.sum().clamp(min=1)",
         "/ len(known_K)",
-        "test_fedpub_plus.py",
+        "test_fedpub_plus.py::test_the_server_tells_everybody_the_mean_accuracy_of_the_models_trained_alone",
     ),
     M(
         "plus-mean-of-wrong-clients",
         "algorithms/fedpub_plus.py",
         'update({ALONE + "val": server[ALONE + "val"]}, ids, claimed)',
         'update({ALONE + "val": server[ALONE + "val"]}, torch.arange(len(ids)), claimed)',
-        "test_fedpub_plus.py",
+        "test_fedpub_plus.py::test_who_is_away_counts_with_its_last_accuracy",
+    ),
+    M(
+        "plus-mean-of-the-other-model",
+        "algorithms/fedpub_plus.py",
+        'self._averaged(tensor(own[ALONE + "val_mean"]), alone_K)',
+        'self._averaged(tensor(own[ALONE + "val_mean"]), val_K)',
+        "test_fedpub_plus.py::test_each_model_has_its_own_mean_accuracy",
+    ),
+    M(
+        "plus-tells-the-federated-accuracy",
+        "algorithms/fedpub_plus.py",
+        'up[ALONE + "val"] = alone_K',
+        'up[ALONE + "val"] = val_K',
+        "test_fedpub_plus.py::test_each_model_has_its_own_mean_accuracy",
     ),
     # similarity, rng
     M(
@@ -86,53 +104,71 @@ TABLE = (
         "similarity.py",
         'numpy_stream(seed, "proxy", "features", client)',
         'numpy_stream(seed, "proxy", "features")',
-        "test_similarity.py",
+        "test_similarity.py::test_every_client_draws_for_itself",
     ),
-    M("neighbours-block-offset", "similarity.py", "ranked[own, own + start]", "ranked[own, own]", "test_similarity.py"),
-    M("dropout-floor", "rng.py", "threshold = round(p * 256)", "threshold = int(p * 256)", "test_rng.py"),
-    M("counter-from-zero", "rng.py", "_mix64((counter + 1) * _GOLDEN)", "_mix64(counter * _GOLDEN)", "test_rng.py"),
+    M(
+        "neighbours-block-offset",
+        "similarity.py",
+        "ranked[own, own + start]",
+        "ranked[own, own]",
+        "test_similarity.py::test_in_every_block_of_rows_a_client_is_its_own_neighbour",
+    ),
+    M(
+        "dropout-floor",
+        "rng.py",
+        "threshold = round(p * 256)",
+        "threshold = int(p * 256)",
+        "test_rng.py::test_what_is_kept_is_scaled_exactly",
+    ),
+    M(
+        "counter-from-zero",
+        "rng.py",
+        "_mix64((counter + 1) * _GOLDEN)",
+        "_mix64(counter * _GOLDEN)",
+        "test_rng.py::test_counter_words_by_python_s_own_integers",
+    ),
     # data
     M(
         "overlap-odd-node",
         "data/partition.py",
         "half = (len(community) + sample % 2) // 2",
         "half = len(community) // 2",
-        "test_partition.py",
+        "test_partition.py::test_an_odd_node_falls_to_every_other_client",
     ),
     M(
         "overlap-third",
         "data/partition.py",
         "half = (len(community) + sample % 2) // 2",
         "half = (len(community) + sample % 2) // 3",
-        "test_partition.py",
+        "test_partition.py::test_an_odd_node_falls_to_every_other_client",
     ),
     M(
         "merge-without-room",
         "data/partition.py",
         "fits = np.flatnonzero(room >= len(piece))",
         "fits = np.arange(clients)",
-        "test_partition.py",
+        "test_partition.py::test_communities_are_merged_where_there_is_room",
     ),
     M(
         "merge-room-never-less",
         "data/partition.py",
         "room[client] -= len(piece)",
         "pass",
-        "test_partition.py",
+        "test_partition.py::test_communities_are_merged_where_there_is_room",
     ),
     M(
         "merge-anywhere-when-full",
         "data/partition.py",
         "fits = np.flatnonzero(room == room.max())",
         "fits = np.arange(clients)",
-        "test_partition.py",
+        "test_partition.py::test_communities_are_merged_where_there_is_room",
     ),
     M(
         "merge-empty-handed",
         "data/partition.py",
         "if index < clients:",
         "if False:",
-        "test_partition.py",
+        "test_partition.py::test_more_clients_than_communities_still_all_have_nodes",
     ),
     # models, tasks
     M(
@@ -140,14 +176,14 @@ TABLE = (
         "models/columns.py",
         "replace(dropout, p=self.p).columns",
         "dropout.columns",
-        "test_fedpub_plus.py test_models.py",
+        "test_fedpub_plus.py::test_input_features_are_dropped_by_their_own_share",
     ),
     M(
         "f1-over-true-classes",
         "tasks/node_classification.py",
         "(either > 0).sum(1)",
         "(confusion_RCC.sum(2) > 0).sum(1)",
-        "test_algorithms.py test_simulate.py",
+        "test_models.py::test_f1_counts_classes_that_were_only_predicted",
     ),
     # engine: simulate
     M(
@@ -155,14 +191,14 @@ TABLE = (
         "engine/simulate.py",
         '_check_finite("sum of all weights", found["total"], torch.arange(len(everyone)), number)',
         "pass",
-        "test_simulate.py",
+        "test_simulate.py::test_weights_that_are_not_finite_name_client_and_round",
     ),
     M(
         "sparsity-of-both-models",
         "engine/simulate.py",
         "leaf.dim() >= 3 and not name.startswith(SECOND)",
         "leaf.dim() >= 3",
-        "test_simulate.py test_fedpub_plus.py",
+        "test_simulate.py::test_sparsity_is_of_the_federated_model_s_matrices",
     ),
     # engine: site
     # engine: federate
@@ -227,39 +263,24 @@ def main() -> int:
         print("\n".join(f"{one.name:40} {one.file:32} {one.tests}" for one in chosen) or "no defect has such a name")
         return 0 if chosen else 2
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        desks: queue.Queue[Path] = queue.Queue()
-        for number in range(asked.jobs):
-            desk = Path(folder) / str(number)
-            shutil.copytree(ROOT / "src", desk / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-            desks.put(desk)
-        selected = sorted({test for one in chosen for test in one.tests.split()})
-        if (found := _tested(desks.queue[0], selected)) != "unnoticed":
-            print(f"the tests fail, or were not found, without any defect ({found}); mend that first")
+    os.environ |= {"CI": "1", "OMP_NUM_THREADS": "1"}
+    for module in WARM:
+        importlib.import_module(module)
+    with tempfile.TemporaryDirectory(prefix="mutants-") as name:
+        folder = Path(name)
+        shutil.copytree(ROOT / "src", folder / "whole" / "src", ignore=shutil.ignore_patterns("*.egg-info"))
+        tests = sorted({test for one in chosen for test in one.tests.split()})
+        ((_, found),) = _tested([("whole", tests)], folder, 1)
+        if found != "unnoticed":
+            print(f"without any defect: {found}; mend that first\n{(folder / 'whole' / 'said').read_text()[-3000:]}")
             return 2
-
-        def tried(one: Mutant) -> str:
-            desk = desks.get()
-            path = desk / SOURCE / one.file
-            try:
-                whole = one.apply(desk / SOURCE)
-            except (AssertionError, OSError) as error:
-                desks.put(desk)
-                return f"error: {error}"
-            _forget(path)
-            found = _tested(desk, one.tests.split())
-            path.write_text(whole, encoding="utf-8")
-            _forget(path)
-            desks.put(desk)
-            return found
-
-        counts = {"noticed": 0, "unnoticed": 0, "accepted": 0, "error": 0}
-        with ThreadPoolExecutor(asked.jobs) as pool:
-            for one, found in zip(chosen, pool.map(tried, chosen), strict=True):
-                if found == "unnoticed" and one.unnoticed:
-                    found = f"accepted: {one.unnoticed}"
-                counts[found.split(":")[0]] += 1
-                print(f"{one.name:40} {found}", flush=True)
+        by_name, counts = {one.name: one for one in chosen}, Counter[str]()
+        for name, found in _tested([(one.name, one.tests.split()) for one in chosen], folder, asked.jobs):
+            reason = by_name[name].unnoticed
+            if found == "unnoticed" and reason:
+                found = f"accepted: {reason}"
+            counts[found.split(":")[0]] += 1
+            print(f"{name:40} {found}", flush=True)
     print(
         f"{counts['noticed']} of {len(chosen)} noticed, {counts['unnoticed']} unnoticed, {counts['accepted']} accepted "
         f"as unnoticed, {counts['error']} errors, {time.monotonic() - began:.0f} s"
@@ -267,32 +288,73 @@ def main() -> int:
     return 1 if counts["unnoticed"] or counts["error"] else 0
 
 
-def _tested(desk: Path, tests: list[str]) -> str:
-    """Run tests with the sources at a desk."""
-    words = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", "--timeout=120"]
-    environment = {**os.environ, "PYTHONPATH": str(desk / "src"), "CI": "1", "OMP_NUM_THREADS": "1"}
-    environment["HYPOTHESIS_STORAGE_DIRECTORY"] = str(desk / "hypothesis")
+def _tested(wanted: list[tuple[str, list[str]]], folder: Path, jobs: int) -> Iterator[tuple[str, str]]:
+    """Run tests with the sources in `folder`, a defect's in a copy with it: `noticed`, `unnoticed` or an error."""
+    running: dict[int, tuple[str, float]] = {}
+    left = wanted[::-1]
     try:
-        done = subprocess.run(
-            [*words, *(str(ROOT / "tests" / test) for test in tests)],
-            cwd=ROOT,
-            env=environment,
-            timeout=LIMIT,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return "noticed"
-    # 0 all passed, 1 one failed; anything else is no answer: a test that is not there, a file that cannot be imported.
-    said = {0: "unnoticed", 1: "noticed"}.get(done.returncode)
-    return said or f"error: pytest ends with {done.returncode}: " + " ".join(done.stdout.split()[-25:])
+        while left or running:
+            while left and len(running) < jobs:
+                name, tests = left.pop()
+                try:
+                    _prepare(folder, name)
+                except (AssertionError, OSError) as error:
+                    yield name, f"error: {error}"
+                    continue
+                sys.stdout.flush()
+                running[_forked(folder / name, tests)] = (name, time.monotonic())
+            time.sleep(0.05)
+            for number, (name, began) in list(running.items()):
+                done, status = os.waitpid(number, os.WNOHANG)
+                late = time.monotonic() - began > LIMIT
+                if late and not done:
+                    _end(number)
+                if done or late:
+                    del running[number]
+                    # 0: all passed, 1: one failed. Anything else is no answer: no such test, a file without sense.
+                    code = 1 if late and not done else os.waitstatus_to_exitcode(status)
+                    said = {0: "unnoticed", 1: "noticed"}.get(code)
+                    yield name, said or f"error: {code}: {(folder / name / 'said').read_text()[-300:]}"
+                    if name != "whole":
+                        shutil.rmtree(folder / name, ignore_errors=True)
+    finally:
+        for number in running:
+            _end(number)
 
 
-def _forget(path: Path) -> None:
-    """Compiled files are told apart by size and seconds, which two versions may share."""
-    for made in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
-        made.unlink()
+def _prepare(folder: Path, name: str) -> None:
+    """A copy of the sources, and of what was compiled of them, with a defect."""
+    for one in TABLE:
+        if one.name == name:
+            shutil.copytree(folder / "whole" / "src", folder / name / "src")
+            one.apply(folder / name / SOURCE)
+
+
+def _forked(place: Path, tests: list[str]) -> int:
+    """A process that has imported what takes long, but nothing of ours, and tests the sources at a place."""
+    number = os.fork()
+    if number:
+        return number
+    code = 3
+    try:
+        os.setpgid(0, 0)
+        said = os.open(place / "said", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(said, 1)
+        os.dup2(said, 2)
+        os.chdir(ROOT)
+        os.environ |= {"PYTHONPATH": str(place / "src"), "HYPOTHESIS_STORAGE_DIRECTORY": str(place / "hypothesis")}
+        sys.path.insert(0, str(place / "src"))
+        words = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", "--timeout=120"]
+        code = int(pytest.main([*words, f"--basetemp={place / 'temporary'}", *(f"tests/{test}" for test in tests)]))
+        sys.stdout.flush()
+    finally:
+        os._exit(code)
+
+
+def _end(number: int) -> None:
+    """A process that was started here, and all that it started."""
+    os.killpg(number, signal.SIGKILL)
+    os.waitpid(number, 0)
 
 
 if __name__ == "__main__":

@@ -594,6 +594,22 @@ def test_fedpub_averages_by_similarity() -> None:
     torch.testing.assert_close(notes["similarity"], doubles([[1, 0], [0, 1]]))
 
 
+def test_an_average_takes_its_own_client_s_row_of_attention() -> None:
+    """Who has two friends shares differently from who has none: with τ = ln 3 the rows of α are 3 : 1 : 1, 1 : 3 : 3
+    and 1 : 3 : 3, of 5, 7 and 7; where client 1 did not send an entry, 3 : 1, 1 : 3 and 1 : 3, of 4 each."""
+    up: Message = {
+        "weights": {"w": doubles([[[70, 70]], [[35, 999]], [[0, 14]]]), "b": doubles([[7], [14], [35]])},
+        "active": {"w": torch.tensor([[[True, True]], [[True, False]], [[True, True]]])},
+        "embedding": doubles([[1, 0], [0, 1], [0, 2]]),
+    }
+    server: State = {"weights": {"w": doubles([[[9, 9]]] * 3), "b": doubles([[9]] * 3)}}
+    after, _ = FedPub(tau=LN3).server(context(), server, torch.arange(3), up)
+    # (3 · 70 + 35) / 5 and (70 + 3 · 35) / 7; (3 · 70 + 14) / 4 and (70 + 3 · 14) / 4.
+    torch.testing.assert_close(after["weights"]["w"], doubles([[[49, 56]], [[25, 28]], [[25, 28]]]))
+    # (3 · 7 + 14 + 35) / 5 and (7 + 3 · 14 + 3 · 35) / 7.
+    torch.testing.assert_close(after["weights"]["b"], doubles([[14], [22], [22]]))
+
+
 def test_fedpub_averages_over_those_that_took_part() -> None:
     up: Message = {"weights": {"w": doubles([[0], [4]])}, "embedding": doubles([[1, 0], [0, 1]])}
     after, _ = fedpub_round(FedPub(tau=LN3), doubles([[7], [8], [9]]), up, took_part=ids(2, 0))
@@ -617,6 +633,18 @@ def test_explicit_communities_leave_out_the_unlike() -> None:
     assert after == [[pytest.approx(1)], [pytest.approx(3)], [8]]
     everybody, _ = fedpub_round(FedPub(tau=tau), doubles([[9], [9], [9]]), up)
     assert everybody[2][0] < 7
+
+
+def test_a_similarity_of_exactly_a_half_is_a_community() -> None:
+    """cos(0, 1) = 2 / (2 · 2), in floating point, too; cos(0, 2) is 0.4999, and client 1 is not near 2."""
+    up: Message = {
+        "weights": {"w": doubles([[0], [4], [8]])},
+        "embedding": doubles([[2, 0, 0, 0], [1, 1, 1, 1], [0.4999, -((1 - 0.4999**2) ** 0.5), 0, 0]]),
+    }
+    tau = LN3 / 0.5  # odds of exp(τ (1 − 0.5)) = 3
+    after, notes = fedpub_round(FedPub(tau=tau, communities="explicit"), doubles([[9], [9], [9]]), up)
+    assert notes["similarity"][0, 1] == 0.5
+    assert after == [[pytest.approx(1)], [pytest.approx(3)], [8]]
 
 
 @pytest.mark.parametrize(

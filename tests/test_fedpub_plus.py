@@ -116,6 +116,21 @@ def test_who_is_away_counts_with_its_last_accuracy():
     assert method.send(server, torch.tensor([0]))[ALONE + "val"].tolist() == pytest.approx([0.7])
 
 
+def test_each_model_has_its_own_mean_accuracy():
+    """After a round that began at zero, a fifth of what each model is worth on the validation nodes."""
+    plus, data, ids = FedPubPlus(tau=3.0, average=0.8), small_clients(), torch.arange(3)
+    model = plus.net(ONE, TASK)
+    w0 = model.init(5, 3, torch.Generator().manual_seed(2))
+    server = plus.init_server(w0, 3)
+    done, up, _ = plus.client(context(model), plus.init_client(w0, 3), plus.send(server, ids), data)
+    federated = TASK.evaluate(model, plus.masked(done), data)["val"]
+    alone = TASK.evaluate(LOCAL, done[ALONE + "weights"], data)["val"]
+    assert federated.tolist() != alone.tolist()
+    torch.testing.assert_close(done["val_mean"], 0.2 * federated)
+    torch.testing.assert_close(done[ALONE + "val_mean"], 0.2 * alone)
+    torch.testing.assert_close(up[ALONE + "val"], alone)
+
+
 def test_who_has_nothing_to_judge_by_uses_the_federated_model():
     """Client 2 has no validation nodes."""
     chosen = small_split()
@@ -284,6 +299,25 @@ def test_dropped_columns_are_dropped_rows_of_the_first_matrices():
     torch.testing.assert_close(Columns(ONE, 0.5).apply(w, data, dropout), expected)
     torch.testing.assert_close(dropout.columns(small_clients(1).ids_K, 5, torch.float64), kept_KF1[1:2])
     torch.testing.assert_close(Columns(ONE, 0.5).apply(w, data), ONE.apply(w, data))
+
+
+def test_input_features_are_dropped_by_their_own_share():
+    """Three quarters of them, where a quarter of the hidden values is: what is kept is times 4, and not times 4/3."""
+    given = []
+
+    class Probe(Twin):
+        def apply(self, w, data, dropout=None):
+            given.append((w, dropout))
+            return super().apply(w, data, dropout)
+
+    data, dropout = small_clients(), Dropout(0.25, [7, 8, 9])
+    w = tree_map(torch.ones_like, random_tree(ONE, 3))
+    Columns(Probe(4), 0.75).apply(w, data, dropout)
+    ((got, hidden),) = given
+    for name in ("conv1.self", "conv1.neighbour"):
+        assert set(got[name].unique().tolist()) == {0.0, 4.0}
+    assert got["conv2.self"].unique().tolist() == [1]
+    assert hidden == dropout, "hidden values by theirs"
 
 
 @pytest.mark.parametrize("alone", [False, True])

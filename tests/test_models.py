@@ -18,6 +18,7 @@ from fedpub.models import GCN, MODELS, Dropout, GraphSAGE, Model
 from fedpub.models.base import dropout_seeds
 from fedpub.similarity import P_OUT, feature_proxy, proxy_structure, random_proxy
 from fedpub.tasks import Step
+from fedpub.tasks.node_classification import macro_f1
 from fedpub.tree import Tree
 from small import NODES, SEEN_X, assert_trees_equal, context, random_tree, small_clients, small_graph
 
@@ -242,3 +243,11 @@ def test_metrics_by_hand(model: Model) -> None:
     close(found["test_f1"][:2], torch.tensor([1, 1 / 3], dtype=torch.float64))
     assert bool(found["test_f1"][2].isnan())
     assert task.sizes(data).tolist() == [1, 2, 0]
+
+
+def test_f1_counts_classes_that_were_only_predicted() -> None:
+    """Three nodes of class 0, of which one is taken for class 1: 4/5 and 0. Class 2 is in neither, and not counted."""
+    confusion = torch.tensor([[[2, 1, 0], [0, 0, 0], [0, 0, 0]]], dtype=torch.float64)
+    close(macro_f1(confusion), torch.tensor([0.4], dtype=torch.float64))
+    # As often true as predicted, and never both.
+    close(macro_f1(confusion.flip(2)), torch.tensor([0.0], dtype=torch.float64))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fedpub.data.datasets import load
 from fedpub.data.graph import Graph, undirected
-from fedpub.data.partition import SCENARIOS, Partition, cached_partition, partition
+from fedpub.data.partition import SCENARIOS, Partition, _merge_communities, cached_partition, partition
 from fedpub.data.split import split, without_training
 from fedpub.errors import FedpubError
 
@@ -196,3 +196,23 @@ def test_more_clients_than_communities_still_all_have_nodes(scenario):
     made = partition(cliques(4, 6), scenario, 20)
     assert all(len(own) for own in made.nodes)
     assert torch.cat(made.nodes).sort().values.tolist() == list(range(24))
+
+
+def test_an_odd_node_falls_to_every_other_client():
+    """Seven nodes in one community: halves of 3 and 4."""
+    assert [len(own) for own in partition(cliques(1, 7), "overlapping", 5).nodes] == [3, 4, 3, 4, 3]
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    ("communities", "clients"),
+    [
+        ((4, 3, 2, 1), [5, 5]),  # 4 and 3 are apart; 2 has room beside 3 only, and then 1 beside 4 only
+        ((4, 3, 3, 2), [3, 4, 5]),  # 2 has room nowhere: it goes where most is left, beside a 3
+    ],
+    ids=["what is left has one place", "no place is left"],
+)
+def test_communities_are_merged_where_there_is_room(communities, clients, seed):
+    nodes = _merge_communities(np.repeat(np.arange(len(communities)), communities), len(clients), seed)
+    assert sorted(map(len, nodes)) == clients
+    assert torch.cat(nodes).sort().values.tolist() == list(range(sum(communities)))

@@ -73,6 +73,20 @@ def test_keys_are_the_published_splitmix64(monkeypatch: pytest.MonkeyPatch) -> N
     ]
 
 
+def test_counter_words_by_python_s_own_integers() -> None:
+    """Both steps of splitmix64 in numbers without a size; counter 0 is the generator's first state, not its zeroth."""
+
+    def mixed(word: int) -> int:
+        word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        word = (word ^ word >> 27) * 0x94D049BB133111EB % 2**64
+        return word ^ word >> 31
+
+    assert mixed(0x9E3779B97F4A7C15) == 0xE220A8397B1DCDAF, "the published generator's first number with seed 0"
+    for key in (0, 12345, 2**62 + 7):
+        expected = [mixed(key ^ mixed((n + 1) * 0x9E3779B97F4A7C15 % 2**64)) >> 1 for n in range(4)]
+        assert rng.counter_words(torch.tensor([key]), torch.arange(4)).tolist() == expected
+
+
 def test_keys_differ_by_seed_client_round_epoch_and_layer() -> None:
     clients = torch.arange(50)
     names = list(product(range(3), range(1, 11), range(3), (1, 2)))
@@ -101,7 +115,9 @@ def test_share_of_zeros_and_mean(p: float) -> None:
     assert abs(float(mask.mean()) - 1) < SIGMAS * deviation / (1 - p)
 
 
-@pytest.mark.parametrize(("p", "value"), [(0.5, 2.0), (0.25, 4 / 3), (0.75, 4.0)])
+@pytest.mark.parametrize(
+    ("p", "value"), [(0.5, 2.0), (0.25, 4 / 3), (0.75, 4.0), (0.1, 256 / 230), (0.3, 256 / 179), (0.6, 256 / 102)]
+)
 def test_what_is_kept_is_scaled_exactly(p: float, value: float) -> None:
     assert set(kept(p=p).flatten().tolist()) == {0.0, value}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,8 +11,10 @@ import torch
 from scipy.spatial.distance import jensenshannon
 from torch import Tensor
 
+from fedpub import similarity
 from fedpub.blocks import SparseRows
 from fedpub.data import clients as clients_file
+from fedpub.data.clients import stack
 from fedpub.similarity import (
     P_OUT,
     ProxyKind,
@@ -19,11 +22,12 @@ from fedpub.similarity import (
     cosine,
     feature_proxy,
     label_similarity,
+    nearest,
     proxy_structure,
     random_proxy,
 )
 from fedpub.tree import flatten
-from small import NODES, small_clients, small_graph
+from small import NODES, small_clients, small_graph, subgraphs
 
 CPU = torch.device("cpu")
 SAME_BLOCK = np.arange(500)[:, None] // 100 == np.arange(500) // 100
@@ -143,6 +147,14 @@ def test_feature_proxy_does_not_depend_on_who_is_beside_a_client() -> None:
     assert not torch.equal(other.x, alone.x)
 
 
+def test_every_client_draws_for_itself() -> None:
+    """Two clients with the same nodes: as much of each node, but not the same one at every place."""
+    own = subgraphs()[1]
+    x_KPF = feature_proxy(0, stack([own, replace(own, id=2)], 3, dtype=torch.float64), "symmetric", P_OUT).x
+    alike = float((x_KPF[0] == x_KPF[1]).all(1).double().mean())
+    assert abs(alike - 0.25) < 4.5 * (0.25 * 0.75 / 500) ** 0.5, "one place in four, as of four nodes"
+
+
 # Similarities
 
 
@@ -203,3 +215,11 @@ def test_a_threshold_leaves_only_the_near_and_oneself() -> None:
     alpha = attention(s, 2 * LN3, 0.5)
     close(alpha, doubles([[0.75, 0.25, 0, 0], [0.25, 0.75, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]))
     assert alpha[0, 2] == 0, "exactly"
+
+
+def test_in_every_block_of_rows_a_client_is_its_own_neighbour(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four clients with the same embedding, two at a time, and one neighbour each: oneself."""
+    monkeypatch.setattr(similarity, "NEAREST_BLOCK", 2)
+    alpha, left_out = nearest(doubles([[1, 2]] * 4), LN3, 1)
+    close(alpha.to_dense(), torch.eye(4, dtype=torch.float64))
+    close(left_out, doubles([0.75] * 4))

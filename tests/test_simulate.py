@@ -19,10 +19,11 @@ from fedpub.data.split import Split, split
 from fedpub.data.subgraph import Subgraph, subgraph_of
 from fedpub.data.synthetic import communities_graph
 from fedpub.engine.setup import set_up
-from fedpub.engine.simulate import Federation, Round, Snapshot, first_weights, participants, simulate
+from fedpub.engine.simulate import Federation, Round, Snapshot, first_weights, participants, simulate, sparsity
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.models import MODELS
+from fedpub.models.beside import SECOND
 from fedpub.results import Record, Row
 from fedpub.running import prepare
 from fedpub.tasks import NodeClassification
@@ -388,6 +389,32 @@ def test_a_learning_rate_that_is_too_high_is_noticed_in_the_next_round():
     assert next(rounds).snapshot.round == 1
     with pytest.raises(FedpubError, match=r"loss of client 0 is (nan|inf) in round 2: .*--lr"):
         next(rounds)
+
+
+class Breaking(Local):
+    """Trains as Local does; then client 4 has a weight that is not finite, which its loss has not met yet."""
+
+    def client(self, ctx, own, msg, data):
+        own, up, loss_K = super().client(ctx, own, msg, data)
+        own["weights"]["classifier.bias"][data.ids_K == 4, 0] = float("inf")
+        return own, up, loss_K
+
+
+@pytest.mark.parametrize("chunk", [None, 3])
+def test_weights_that_are_not_finite_name_client_and_round(chunk):
+    with pytest.raises(FedpubError, match="sum of all weights of client 4 is inf in round 1"):
+        next(simulate(Breaking(), context(), federation(chunk=chunk), rounds=1))
+
+
+def test_sparsity_is_of_the_federated_model_s_matrices():
+    """One zero of four entries, and one of two; biases and the model beside it do not count."""
+    weights = {
+        "conv1.weight": torch.tensor([[[1.0, 0.0], [2.0, 3.0]], [[0.0, 0.0], [0.0, 4.0]]]),
+        "conv1.bias": torch.zeros(2, 2),
+        "conv2.weight": torch.tensor([[[0.0, 1.0]], [[1.0, 1.0]]]),
+        SECOND + "conv1.weight": torch.zeros(2, 5, 5),
+    }
+    assert sparsity(weights).tolist() == pytest.approx([2 / 6, 3 / 6])
 
 
 def test_the_client_that_diverges_is_named_when_few_take_part():
