@@ -32,7 +32,10 @@ NOTE = "<!-- Made by docs/generate.py: edit the code's own texts, not this page.
 
 def pages() -> dict[Path, str]:
     """Every page that has generated text, as it should be."""
+    from fedpub.cli.completion import typed
+
     found = {DOCS / "reference" / "cli.md": cli(), DOCS / "reference" / "python.md": python()}
+    found[ROOT / "src" / "fedpub" / "cli" / "typed.json"] = typed() + "\n"
     made: dict[str, str] = {}
     for path in sorted(DOCS.glob("*.md")):
         text = path.read_text(encoding="utf-8")

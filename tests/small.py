@@ -135,6 +135,16 @@ def client_by_hand(number: int, x: Any, edges: Any, nodes: Tensor, train: Tensor
     )
 
 
+def instead(words: list[str], *flags: str) -> list[str]:
+    """A command with other values of some of its flags."""
+    kept, given = [], True
+    for word in words:
+        given = word not in flags if word.startswith("--") else given
+        if given:
+            kept.append(word)
+    return [*kept, *flags]
+
+
 def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     """What is said, when it is one sentence."""
     capsys.readouterr()

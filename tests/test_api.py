@@ -591,3 +591,24 @@ def test_a_paper_dataset_by_its_name(real_data):
     graph = fedpub.load_graph("cora")
     assert graph.num_nodes == 2485
     assert fedpub.graph_from_pyg(graph.to_pyg()).digest() == graph.digest()
+
+
+def test_errors_name_settings_in_python_and_flags_on_the_command_line():
+    with pytest.raises(FedpubError, match=r"^tau is an option of fedpub and fedpub-plus, not of fedavg"):
+        fedpub.run("communities", method="fedavg", tau=5.0)
+    with pytest.raises(FedpubError, match=r"^tau is an option of fedpub and fedpub-plus, not of fedavg"):
+        fedpub.Experiment(method="fedavg", options={"tau": 5.0}).resolved()
+    with pytest.raises(FedpubError, match=r"^weight_decay=-1\.0 is not possible") as caught:
+        fedpub.run("communities", weight_decay=-1.0)
+    assert caught.value.with_flags().startswith("--weight-decay -1.0 is not possible")
+    nobody = FedpubError("`similarity=False`, `masks=True` and `max_memory` of `fedpub run`")
+    assert str(nobody) == "similarity=False, masks=True and max_memory of `fedpub run`"
+    assert nobody.with_flags() == "--no-similarity, --masks and --max-memory of `fedpub run`"
+
+
+def test_fedsage_plus_is_known_by_its_name():
+    assert fedpub.Experiment(method="fedsage+").resolved().method == "fedsage"
+    with pytest.raises(FedpubError, match="generated=0 leaves nothing"):
+        fedpub.run("communities", method="fedsage+", generated=0)
+    planned = plan(fedpub.Experiment(), ["fedsage+", "fedsage"], ["communities"], (), 1, {"fedsage+": {"generated": 2}})
+    assert [(one.method, one.options["generated"]) for _, _, one in planned] == [("fedsage", 2)]

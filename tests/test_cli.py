@@ -22,9 +22,22 @@ def test_version_and_overview(capsys):
     assert "data stats" in capsys.readouterr().out
 
 
-def test_help_imports_nothing_heavy():
-    code = "import sys, fedpub.cli; fedpub.cli.main(['--help']); sys.exit('torch' in sys.modules)"
+@pytest.mark.parametrize("words", [["--help"], ["completion", "bash"], ["reproduce", "--list"]])
+def test_what_computes_nothing_imports_nothing_heavy(words):
+    code = f"import sys, fedpub.cli; fedpub.cli.main({words}); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
+def test_help_for_a_verb(capsys):
+    texts = []
+    for words in (["help", "data", "stats"], ["data", "stats", "--help"]):
+        with pytest.raises(SystemExit) as caught:
+            main(words)
+        assert caught.value.code == 0
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1]
+    assert main(["help", "data"]) == 0
+    assert "data stats" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("verb", list(VERBS))
@@ -53,15 +66,23 @@ def test_every_example_works(verb, tmp_path, monkeypatch):
     assert main(example_of(verb)) == 0
 
 
-def test_the_example_that_watches_ends_with_an_interruption(tmp_path):
+@pytest.mark.parametrize("before", [signal.SIG_DFL, signal.SIG_IGN])  # ignored: as a script's background jobs begin
+def test_the_example_that_watches_ends_with_an_interruption(tmp_path, before):
     assert (
         main(["run", "--quiet", "--method", "fedavg", "--rounds", "2", "--out", str(tmp_path / "runs" / "first")]) == 0
     )
     command = [sys.executable, "-u", "-m", "fedpub", *example_of("watch")]
+    command = [sys.executable, "-c", BEGUN.format(before=int(before)), *command]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as watching:
         assert "http://127.0.0.1:" in watching.stdout.readline()
         watching.send_signal(signal.SIGINT)
-        assert watching.wait(timeout=30) == 0
+        try:
+            assert watching.wait(timeout=60) == 0
+        finally:
+            watching.kill()
+
+
+BEGUN = "import os, signal, sys; signal.signal(signal.SIGINT, {before}); os.execv(sys.argv[1], sys.argv[1:])"
 
 
 def make_tables(folder) -> None:
@@ -78,6 +99,15 @@ def make_tables(folder) -> None:
         (["data", "stats", "--dataset", "communitys", "--clients", "2"], "did you mean communities"),
         (["data", "stats", "--scenario", "disjiont"], "did you mean disjoint"),
         (["data", "partition", "--scenario", "overlapping", "--clients", "7"], "use 5 or 10"),
+        (["run", "--method", "fedavg", "--tau", "5"], "--tau is an option of fedpub and fedpub-plus, not of fedavg"),
+        (["run", "--method=fedper", "--no-masks"], "--masks is an option of fedpub and fedpub-plus, not of fedper"),
+        (["run", "--method", "fedavg", "--method=local"], "--method is given twice"),
+        (["compare", "--methods", "local", "--methods", "fedavg"], "--methods is given twice"),
+        (["run", "--max-memory", "4", "--max_memory", "5"], "--max-memory is given twice"),
+        (["run", "--quiet", "--no-quiet"], "--quiet and --no-quiet contradict each other"),
+        (["run", "--weight-decay", "-1"], "--weight-decay -1.0 is not possible"),
+        (["run", "--method", "fedsage+", "--generated", "0"], "--generated 0 leaves nothing to mend with"),
+        (["run", "--neighbours", "2", "--no-similarity"], "or --measure, --communities and --no-similarity"),
     ],
 )
 def test_bad_input_is_one_sentence_and_status_two(words, said, capsys):

@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from fedpub.algorithms import METHODS
+from fedpub.algorithms import METHODS, options_of
 from fedpub.cli import VERBS, action, main
-from fedpub.cli.completion import bash, fish, verbs, zsh
+from fedpub.cli.completion import bash, fish, known_recipes, known_verbs, verbs, zsh
 from fedpub.data.datasets import names
+from fedpub.experiment import Experiment
+from fedpub.paper.recipes import RECIPES
 
 # What is typed, up to the word under the cursor: some of what is offered, and some of what is not.
 OFFERED = [
@@ -204,3 +206,17 @@ def test_a_real_bash_completes(scripts, tmp_path):
         one.wait(30)
     os.close(leader)
     assert b"got:data stats --scenario louvain" in got, got
+
+
+def test_what_is_kept_of_the_verbs_is_what_their_help_says():
+    assert known_verbs() == verbs(), "run: python docs/generate.py"
+    assert known_recipes() == {name: recipe.title for name, recipe in RECIPES.items()}
+
+
+def test_no_verb_has_a_flag_that_is_an_option_of_a_method():
+    """Else it would be taken for that option, given to another method."""
+    options = {name for method in METHODS for name in options_of(method)}
+    for verb, (where, _) in VERBS.items():
+        if where.endswith("_verb"):
+            assert not options & set(inspect.signature(action(verb, [])).parameters)
+    assert not options & {one.name for one in fields(Experiment)}

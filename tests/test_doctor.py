@@ -239,3 +239,12 @@ def test_a_check_that_fails_is_a_line(monkeypatch):
     assert (failed.what, failed.state) == ("strange", "note")
     assert "RuntimeError: two lines" in failed.found
     assert len(failed.found) < 300
+
+
+def test_every_extra_that_is_installed_is_found(monkeypatch):
+    """Some packages' modules have other names."""
+    wanted = [wanted for extra in ("docs", "mlflow", "tensorboard") for wanted in doctor._required(extra)]
+    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: name in ("material", "mlflow") or None)
+    found = {one.name: doctor._package(one, essential=False) for one in wanted}
+    for name in ("mkdocs-material", "mlflow-skinny"):
+        assert found[name].state == "ok" or found[name].found == "is not installed"

@@ -208,5 +208,5 @@ def test_prepared_clients_see_all_that_their_own_nodes_have():
 
 def test_memory_is_planned_on_a_cpu_only(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    with pytest.raises(FedpubError, match=r"--max-memory 4\.0 is for --device cpu, not cuda"):
+    with pytest.raises(FedpubError, match=r"max_memory=4\.0 is for device=cpu, not cuda"):
         run(Experiment(dataset="communities", device="cuda"), max_memory=4.0)

@@ -776,7 +776,7 @@ def test_a_data_seed_keeps_the_pairs_while_the_seed_changes(graph_file):
 
 
 def test_the_network_is_refused_where_there_are_no_links():
-    with pytest.raises(FedpubError, match=r"--decoder mlp has no effect on node-classification; add --task link-pred"):
+    with pytest.raises(FedpubError, match=r"decoder=mlp has no effect on node-classification; add task=link-pred"):
         Experiment(decoder="mlp").resolved()
     assert Experiment(decoder="mlp", task="link-prediction").resolved().learns() == LinkPrediction(128, "mlp")
 
@@ -861,7 +861,7 @@ def test_bad_ratios_are_one_sentence(ratios, words, tmp_path, capsys):
 
 def test_the_network_without_links_is_one_sentence(capsys):
     said = refused(["run", "--quiet", "--decoder", "mlp"], capsys)
-    assert "--decoder mlp has no effect on node-classification; add --task link-prediction" in said
+    assert "decoder=mlp has no effect on node-classification; add task=link-prediction" in said
 
 
 def test_a_comparison_prints_a_table(graph_file, tmp_path, capsys, monkeypatch):

@@ -396,9 +396,9 @@ def test_a_client_without_validation_nodes_has_no_value_for_them(graph_file, tmp
 
 def test_what_is_said_of_runs_without_models(done, tmp_path):
     for client in (-1, 5):
-        with pytest.raises(FedpubError, match=rf"--client {client} is not one of the clients of .*; give 0 to 4"):
+        with pytest.raises(FedpubError, match=rf"client={client} is not one of the clients of .*; give 0 to 4"):
             model_of_run(done, client)
-    with pytest.raises(FedpubError, match="is a run of 5 clients; choose one of them by --client, 0 to 4"):
+    with pytest.raises(FedpubError, match="is a run of 5 clients; choose one of them by client, 0 to 4"):
         open_model(done)
     with pytest.raises(FedpubError, match="holds neither a model nor a run"):
         open_model(tmp_path, 0)
@@ -430,5 +430,5 @@ def test_what_is_said_of_a_damaged_run(done):
 
 def test_one_model_has_no_clients(saved):
     assert open_model(saved)[1] == CARD
-    with pytest.raises(FedpubError, match="holds one model, so --client 2 has no meaning there; leave it out"):
+    with pytest.raises(FedpubError, match="holds one model, so client=2 has no meaning there; leave it out"):
         open_model(saved, 2)

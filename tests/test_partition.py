@@ -137,7 +137,7 @@ def test_the_cache_keeps_partitions_of_different_graphs_apart():
         ("disjoint", 25, "25 clients are more than the 24 nodes"),
         ("imbalanced", 13, "26 parts"),
         ("disjoint", 0, "1 or more"),
-        ("disjoint", None, "--clients"),
+        ("disjoint", None, "give clients"),
         ("natural", 3, "4 natural clients, not 3"),
     ],
 )

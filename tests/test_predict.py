@@ -205,9 +205,9 @@ def test_what_cannot_be_checked_is_said():
 
 
 def test_a_model_of_links_has_no_classes_and_the_other_way_round():
-    with pytest.raises(FedpubError, match="predicts links, not classes; name pairs of nodes with --pairs"):
+    with pytest.raises(FedpubError, match="predicts links, not classes; name pairs of nodes with pairs"):
         predict({}, replace(CARD, task="link-prediction"), pair())
-    with pytest.raises(FedpubError, match="predicts classes, not links; leave --pairs out"):
+    with pytest.raises(FedpubError, match="predicts classes, not links; leave pairs out"):
         predict_links({}, CARD, pair(), torch.empty(2, 0))
 
 
@@ -321,7 +321,7 @@ def test_the_verb_on_links(graph_file, tmp_path, capsys):
     score_P = predict_links(weights, card, graph, torch.tensor([[v, 0], [u, 99]]))
     assert found["score"] == score_P.tolist()
     assert found["probability"] == torch.sigmoid(score_P).tolist()
-    assert "name pairs of nodes with --pairs" in refused(words, capsys)
+    assert "name pairs of nodes with pairs" in refused(words, capsys)
 
 
 def test_what_the_verb_refuses(words, model, tmp_path, capsys):

@@ -76,3 +76,10 @@ def test_predictions_as_written(real_data, tmp_path, monkeypatch):
     assert main(["run", "--dataset", "cora", "--clients", "5", "--rounds", "2", "--out", "runs/cora"]) == 0
     assert main(shlex.split(command)[1:]) == 0
     assert (tmp_path / "predictions.parquet").is_file()
+
+
+def test_the_readme_and_the_tutorial_write_to_different_places():
+    tutorial = (Path(__file__).parents[1] / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    written = [set(re.findall(r"--out (runs/\w+)", text)) for text in (README, tutorial)]
+    assert all(written)
+    assert not written[0] & written[1]

@@ -124,7 +124,7 @@ def test_a_client_counts_itself_whoever_is_as_similar():
 
 @pytest.mark.parametrize("options", [{"measure": "parameter"}, {"similarity": False}, {"communities": "explicit"}])
 def test_neighbours_need_functional_embeddings(options):
-    with pytest.raises(FedpubError, match="--neighbours 3 needs functional embeddings"):
+    with pytest.raises(FedpubError, match="neighbours=3 needs functional embeddings"):
         FedPub(neighbours=3, **options)
 
 
@@ -183,7 +183,7 @@ def test_a_plan_keeps_what_fits_and_says_what_would():
         sizes = [plan.chunk for plan, one in zip(plans, kinds, strict=True) if one == kind]
         assert sizes == sorted(sizes, reverse=True)
         assert min(sizes) >= 1
-    with pytest.raises(FedpubError, match=r"--max-memory 0\.5 is too little for 40 clients of this model; give 0\.6"):
+    with pytest.raises(FedpubError, match=r"max_memory=0\.5 is too little for 40 clients of this model; give 0\.6"):
         within(*how, 2**29)
 
 

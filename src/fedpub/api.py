@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fedpub import running
-from fedpub.algorithms import METHODS, Algorithm
+from fedpub.algorithms import METHODS, Algorithm, check_owned, method_called, options_of
 from fedpub.data import datasets as known_graphs
 from fedpub.data.graph import Graph
 from fedpub.errors import FedpubError, unknown
@@ -104,7 +104,9 @@ def run(
     if out is None and resume:
         raise FedpubError("resume=True needs the directory of the run that is to go on; give it as out=")
     chosen = {"scenario": scenario, "clients": clients, "task": task, "rounds": rounds, "seed": seed, **settings}
-    _check_keywords("fedpub.run", settings, [*SETTINGS, *_hyper_parameters(method), *RUNNING])
+    known = [*SETTINGS, *_hyper_parameters(method), *RUNNING]
+    check_owned((name for name in settings if name not in known), _method(method)[0].removeprefix(OBJECT))
+    _check_keywords("fedpub.run", settings, known)
     experiment = _experiment(method, model, chosen)
     graph = _graph(dataset)
     if isinstance(graph, Graph) and graph.client is None and clients is None and scenario in (None, "natural"):
@@ -338,7 +340,7 @@ def _check_keywords(function: str, given: Mapping[str, Any], known: Sequence[str
 def _hyper_parameters(method: Any) -> list[str]:
     """Those that can be keywords: an object of one's own has its own already."""
     name, _, own = _method(method)
-    return [] if own is not None else [one.name for one in fields(METHODS[name])]  # type: ignore[arg-type]
+    return [] if own is not None else options_of(name)
 
 
 def _experiment(method: Any, model: Any, settings: Mapping[str, Any]) -> Experiment:
@@ -361,9 +363,7 @@ def _experiment(method: Any, model: Any, settings: Mapping[str, Any]) -> Experim
 def _method(method: Any) -> tuple[str, dict[str, Any], Any]:
     """Its name, its options, and the object itself where the package has no such method."""
     if isinstance(method, str):
-        if method not in METHODS:
-            raise unknown("method", method, METHODS)
-        return method, {}, None
+        return method_called(method), {}, None
     _check_object("method", method, Algorithm)
     for name, kind in METHODS.items():
         if type(method) is kind:

@@ -22,7 +22,7 @@ def check_types(settings: Any, prefix: str) -> None:
             kind = str(one.type).removeprefix("typing.")
             raise FedpubError(f"{prefix}{one.name} cannot be {value!r}: it is of the type {kind}") from None
         if isinstance(value, float) and not math.isfinite(value):
-            name = f"{prefix}{one.name}" if prefix else f"--{one.name.replace('_', '-')}"
-            raise FedpubError(f"{name} {value} is not possible; give a finite number")
+            said = f"{prefix}{one.name} {value}" if prefix else f"`{one.name}={value}`"
+            raise FedpubError(f"{said} is not possible; give a finite number")
         if prefix and isinstance(value, int | float) and value < 0:  # no method has a use for negative numbers
             raise FedpubError(f"{prefix}{one.name} cannot be {value}: give 0 or more")

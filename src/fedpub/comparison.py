@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from fedpub.algorithms import METHODS
+from fedpub.algorithms import method_called
 from fedpub.engine.setup import OnStep
-from fedpub.errors import FedpubError, unknown
+from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.running import OnRound, Prepared, prepare, run
 
@@ -62,15 +62,14 @@ def plan(
 ) -> list[tuple[Cell, str, Experiment]]:
     """The experiments of a comparison, those that share their data one after the other."""
     if not methods:
-        raise FedpubError("there is nothing to compare; name one method or more with --methods")
-    for method in (*methods, *options):
-        if method not in METHODS:
-            raise unknown("method", method, METHODS)
+        raise FedpubError("there is nothing to compare; name one method or more with `methods`")
+    methods = list(dict.fromkeys(map(method_called, methods)))
+    options = {method_called(method): own for method, own in options.items()}
     for method in options:
         if method not in methods:
-            raise FedpubError(f"--set {method}.… has no effect: {method} is not among the methods; add it to --methods")
+            raise FedpubError(f"options of {method} have no effect: it is not among the methods; add it to `methods`")
     if seeds < 1:
-        raise FedpubError(f"--seeds {seeds} is not possible; give 1 or more")
+        raise FedpubError(f"`seeds={seeds}` is not possible; give 1 or more")
     planned = []
     for dataset in datasets or (base.dataset,):
         for count in clients or (base.clients,):

@@ -23,7 +23,8 @@ from fedpub import __version__
 
 PYTHON = (3, 11)
 CHECKOUT = Path(__file__).parents[2]  # if it is one
-MODULES = {"mlflow-skinny": "mlflow"}  # where a package's module is not named as the package is
+# Where a package's module is not named as the package is.
+MODULES = {"mlflow-skinny": "mlflow", "mkdocs-material": "material"}
 SLOW = ("torch-geometric", "igraph")  # are found, but not imported: that takes a second or half
 FLOWER = ("flwr", "flower-superlink", "flower-supernode")  # the commands that a deployment starts
 GIB = 2**30

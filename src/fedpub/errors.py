@@ -3,11 +3,33 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+
+# A setting in a message, as `rounds` or `rounds=0`: a program reads it as it would write it, and a user of the command
+# line as a flag.
+SETTING = re.compile(r"`([a-z][a-z0-9_]*)(?:=([^`]*))?`")
 
 
 class FedpubError(Exception):
-    """One sentence that names the value, the place and the way out; the command line exits with status 2."""
+    """One sentence that names the value, the place and the way out; the command line exits with status 2.
+
+    Settings stand between backquotes, which nobody gets to see.
+    """
+
+    def __str__(self) -> str:
+        return SETTING.sub(lambda found: found[0][1:-1], super().__str__())
+
+    def with_flags(self) -> str:
+        """The sentence as the command line prints it."""
+        return SETTING.sub(_flag, super().__str__())
+
+
+def _flag(found: re.Match[str]) -> str:
+    flag, value = f"--{found[1].replace('_', '-')}", found[2]
+    if value in ("True", "False"):
+        return flag if value == "True" else f"--no-{flag[2:]}"
+    return flag if value is None else f"{flag} {value}"
 
 
 def unknown(kind: str, value: str, known: Iterable[str]) -> FedpubError:

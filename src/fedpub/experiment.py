@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import torch
 
-from fedpub.algorithms import METHODS, Algorithm, Context, FedGNN, FedPub
+from fedpub.algorithms import ALSO_CALLED, METHODS, Algorithm, Context, FedGNN, FedPub, check_owned
 from fedpub.algorithms.base import MakesNet
 from fedpub.checks import check_types
 from fedpub.data import datasets
@@ -50,7 +50,7 @@ class Experiment:
     clients: int | None = None
     """Number of clients; none for natural clients."""
     method: str = "fedpub"
-    """local, fedavg, fedprox, fedper, fedgnn, fedsage, gcfl, oracle, fedpub or fedpub-plus."""
+    """local, fedavg, fedprox, fedper, fedgnn, fedsage (or fedsage+), gcfl, oracle, fedpub or fedpub-plus."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Hyper-parameters of the method."""
     task: str = "node-classification"
@@ -91,6 +91,8 @@ class Experiment:
     def resolved(self) -> Experiment:
         """Checked, with nothing left open."""
         check_types(self, "")
+        if self.method in ALSO_CALLED:
+            return replace(self, method=ALSO_CALLED[self.method]).resolved()
         if self.task not in TASKS:
             raise unknown("task", self.task, TASKS)
         rounds, epochs = LINK_ROUNDS_AND_EPOCHS if self._links else ROUNDS_AND_EPOCHS.get(self.dataset, (100, 1))
@@ -124,18 +126,18 @@ class Experiment:
     def _check(self) -> None:
         for name in ("rounds", "epochs", "hidden"):
             if getattr(self, name) < 1:
-                raise FedpubError(f"--{name} {getattr(self, name)} is not possible; give 1 or more")
+                raise FedpubError(f"`{name}={getattr(self, name)}` is not possible; give 1 or more")
         if not 0 < self.fraction <= 1:
-            raise FedpubError(f"--fraction {self.fraction} is not possible; give a share above 0, up to 1")
+            raise FedpubError(f"`fraction={self.fraction}` is not possible; give a share above 0, up to 1")
         for name, low, high in (("dropout", 0, 0.99), ("failures", 0, 1)):
             if not low <= getattr(self, name) <= high:
-                raise FedpubError(f"--{name} {getattr(self, name)} is outside {low} to {high}")
+                raise FedpubError(f"`{name}={getattr(self, name)}` is outside {low} to {high}")
         if self.weight_decay is not None and self.weight_decay < 0:
-            raise FedpubError(f"--weight-decay {self.weight_decay} is not possible; give 0 or more")
+            raise FedpubError(f"`weight_decay={self.weight_decay}` is not possible; give 0 or more")
         if self.decoder != "dot" and not self._links:
-            raise FedpubError(f"--decoder {self.decoder} has no effect on {self.task}; add --task link-prediction")
+            raise FedpubError(f"`decoder={self.decoder}` has no effect on {self.task}; add `task=link-prediction`")
         if self.lr <= 0:
-            raise FedpubError(f"--lr {self.lr} is not possible; give a positive number, as 0.01")
+            raise FedpubError(f"`lr={self.lr}` is not possible; give a positive number, as 0.01")
         try:
             device = torch.device(self.device).type
         except RuntimeError:
@@ -143,12 +145,13 @@ class Experiment:
         if device not in ("cpu", "cuda"):
             raise unknown("device", self.device, ("cpu", "cuda"))
         if device == "cuda" and not torch.cuda.is_available():
-            raise FedpubError("--device cuda is not available: this torch sees no GPU; use --device cpu")
+            raise FedpubError("`device=cuda` is not available: this torch sees no GPU; use `device=cpu`")
 
     def algorithm(self) -> Algorithm:
         """The method with its hyper-parameters."""
         kind: Any = _named("method", self.method, METHODS)
         known = {one.name for one in fields(kind)}
+        check_owned(self.options, self.method)
         for name in self.options:
             if name not in known:
                 raise unknown(f"option of {self.method}", name, sorted(known) or ["(it has none)"])

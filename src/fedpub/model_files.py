@@ -169,7 +169,7 @@ def model_of_run(run: Path, client: int, root: Path | None = None) -> tuple[Tree
     summary = RunDirectory(run).summary()
     held, count = len(next(iter(models.values()))), _clients(run, models)
     if not 0 <= client < count:
-        raise FedpubError(f"--client {client} is not one of the clients of {run}; give 0 to {count - 1}")
+        raise FedpubError(f"`client={client}` is not one of the clients of {run}; give 0 to {count - 1}")
     row = client if held > 1 else 0  # the oracle has one model for all
     weights = tree_map(lambda leaf: leaf[row : row + 1].clone(), models)
     best = [measured for measured in read_rows(run) if measured.round == summary.get("best_round")]
@@ -223,13 +223,13 @@ def open_model(folder: Path, client: int | None = None, root: Path | None = None
     """The model in a folder, or that of one client of a run directory."""
     if (folder / WEIGHTS).is_file():
         if client is not None:
-            raise FedpubError(f"{folder} holds one model, so --client {client} has no meaning there; leave it out")
+            raise FedpubError(f"{folder} holds one model, so `client={client}` has no meaning there; leave it out")
         return load_model(folder)
     if not (folder / CARD).is_file():
-        raise FedpubError(f"{folder} holds neither a model nor a run; give the folder of one as --model")
+        raise FedpubError(f"{folder} holds neither a model nor a run; give the folder of one as `model`")
     if client is None:
         count = _clients(folder, _models(folder)[0])
-        raise FedpubError(f"{folder} is a run of {count} clients; choose one of them by --client, 0 to {count - 1}")
+        raise FedpubError(f"{folder} is a run of {count} clients; choose one of them by `client`, 0 to {count - 1}")
     return model_of_run(folder, client, root)
 
 

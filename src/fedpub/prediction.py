@@ -49,7 +49,7 @@ class Prediction:
 def predict(weights: Tree, card: ModelCard, graph: Graph) -> Prediction:
     """The classes of all nodes; the graph needs no labels."""
     if not isinstance(card.learns(), NodeClassification):
-        raise FedpubError(f"the model of {card.site!r} predicts links, not classes; name pairs of nodes with --pairs")
+        raise FedpubError(f"the model of {card.site!r} predicts links, not classes; name pairs of nodes with `pairs`")
     logits_NC = card.net().apply(weights, _alone(card, graph))
     return Prediction(logits_NC.argmax(1), torch.softmax(logits_NC, 1))
 
@@ -59,7 +59,7 @@ def predict_links(weights: Tree, card: ModelCard, graph: Graph, pairs: Tensor) -
     """The logit that the nodes of each pair [2, P] are linked, [P]; messages pass along all edges of the graph."""
     task = card.learns()
     if not isinstance(task, LinkPrediction):
-        raise FedpubError(f"the model of {card.site!r} predicts classes, not links; leave --pairs out")
+        raise FedpubError(f"the model of {card.site!r} predicts classes, not links; leave `pairs` out")
     z_NH = card.net().apply(weights, _alone(card, graph))
     return task.score(weights, z_NH, pairs, torch.zeros(pairs.shape[1], dtype=torch.int64))
 
@@ -211,12 +211,12 @@ def check_out(out: Path, inputs: Collection[Path]) -> None:
     """Refuse, before any work is done, what cannot be written or would overwrite what is read."""
     if out.suffix.lower() not in SUFFIXES:
         raise FedpubError(
-            f"--out {out} has the suffix {out.suffix!r}; give a name that ends in {' or '.join(SUFFIXES)}"
+            f"`out={out}` has the suffix {out.suffix!r}; give a name that ends in {' or '.join(SUFFIXES)}"
         )
     if out.is_dir():
-        raise FedpubError(f"--out {out} is a folder; write to another name")
+        raise FedpubError(f"`out={out}` is a folder; write to another name")
     if out.resolve() in {path.resolve() for path in inputs}:
-        raise FedpubError(f"--out {out} is a file to read; write to another name")
+        raise FedpubError(f"`out={out}` is a file to read; write to another name")
 
 
 def write_table(path: Path, table: pa.Table) -> None:

@@ -165,11 +165,9 @@ class RunDirectory:
         """That a new run may be written there."""
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             if (path / "config.json").is_file():
-                raise FedpubError(
-                    f"{path} holds a run already: continue it with --resume {path}, or choose another --out"
-                )
+                raise FedpubError(f"{path} holds a run already: continue it with `resume`, or choose another `out`")
             what = "a folder with other files" if path.is_dir() else "a file"
-            raise FedpubError(f"{path} is {what}; choose another --out")
+            raise FedpubError(f"{path} is {what}; choose another `out`")
 
     @staticmethod
     def config(path: Path) -> str:
@@ -178,7 +176,7 @@ class RunDirectory:
             return (path / "config.json").read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise FedpubError(
-                f"{path} is not a run directory: it has no config.json that can be read; give an earlier run's --out"
+                f"{path} is not a run directory: it has no config.json that can be read; give an earlier run's `out`"
             ) from error
 
     @contextmanager
@@ -211,7 +209,7 @@ class RunDirectory:
             content: dict[str, Any] = json.loads((self.path / "summary.json").read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise FedpubError(
-                f"{self.path / 'summary.json'} cannot be read ({error}); remove it and run with --resume {self.path}"
+                f"{self.path / 'summary.json'} cannot be read ({error}); remove it and `resume` the run"
             ) from error
         return content
 

@@ -100,11 +100,11 @@ def run(
     """
     experiment = experiment.resolved()
     if chunk is not None and chunk < 1:
-        raise FedpubError(f"--chunk {chunk} is not possible; give 1 or more")
+        raise FedpubError(f"`chunk={chunk}` is not possible; give 1 or more")
     if max_memory is not None and not max_memory > 0:
-        raise FedpubError(f"--max-memory {max_memory} is not possible; give the GiB that the run may take, such as 4")
+        raise FedpubError(f"`max_memory={max_memory}` is not possible; give the GiB that the run may take, such as 4")
     if max_memory is not None and experiment.device != "cpu":
-        raise FedpubError(f"--max-memory {max_memory} is for --device cpu, not {experiment.device}; give --chunk there")
+        raise FedpubError(f"`max_memory={max_memory}` is for `device=cpu`, not {experiment.device}; give `chunk` there")
     store = None
     if out is not None and resume:
         store = _reopen(experiment, out)
@@ -118,8 +118,9 @@ def run(
         store.check_graph(ready.graph.digest())
         if store.finished:
             return Result(store.summary(), Record(read_rows(store.path)), out, ready.idle)
-    elif out is not None:  # nothing is written before data and method are known to be good
+    else:  # nothing is computed or written before data and method are known to be good
         experiment.algorithm().init_server(first_weights(ready.federation, experiment.context()), 1)
+    if store is None and out is not None:
         store = RunDirectory.create(out, experiment.to_json(), ready.graph.digest())
         if graph is not None:
             graph.save(Path(experiment.dataset))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any
+
 from fedpub.algorithms.base import Algorithm, Context
 from fedpub.algorithms.fedavg import FedAvg
 from fedpub.algorithms.fedgnn import FedGNN
@@ -13,6 +17,7 @@ from fedpub.algorithms.fedsage import FedSage
 from fedpub.algorithms.gcfl import GCFL
 from fedpub.algorithms.local import Local
 from fedpub.algorithms.oracle import Oracle
+from fedpub.errors import FedpubError, unknown
 
 METHODS: dict[str, type[Algorithm]] = {
     "local": Local,
@@ -26,8 +31,34 @@ METHODS: dict[str, type[Algorithm]] = {
     "fedpub": FedPub,
     "fedpub-plus": FedPubPlus,
 }
+ALSO_CALLED = {"fedsage+": "fedsage"}  # a name that a paper gives it
+
+
+def method_called(name: str) -> str:
+    """The name in `METHODS` of a method that may be called otherwise, too."""
+    name = ALSO_CALLED.get(name, name)
+    if name not in METHODS:
+        raise unknown("method", name, METHODS)
+    return name
+
+
+def options_of(method: str) -> list[str]:
+    kind: Any = METHODS[method]
+    return [one.name for one in fields(kind)]
+
+
+def check_owned(names: Iterable[str], method: str) -> None:
+    """That none of these settings is an option of other methods only."""
+    for name in names:
+        owners = [other for other in METHODS if name in options_of(other)]
+        if owners and method not in owners:
+            *others, last = owners
+            listed = f"{', '.join(others)} and {last}" if others else last
+            raise FedpubError(f"`{name}` is an option of {listed}, not of {method}; leave it out, or change `method`")
+
 
 __all__ = [
+    "ALSO_CALLED",
     "GCFL",
     "METHODS",
     "Algorithm",
@@ -41,4 +72,7 @@ __all__ = [
     "FedSage",
     "Local",
     "Oracle",
+    "check_owned",
+    "method_called",
+    "options_of",
 ]

@@ -32,7 +32,7 @@ class FedPer:
     def init_server(self, w0: Tree, num_clients: int) -> State:
         if len(self.base(w0)) in (0, len(w0)):
             raise FedpubError(
-                f"--head {self.head!r} must be the start of some, not all, of the parameters' names: {', '.join(w0)}"
+                f"`head={self.head!r}` must be the start of some, not all, of the parameters' names: {', '.join(w0)}"
             )
         return {"base": stacked(self.base(w0), 1)}
 

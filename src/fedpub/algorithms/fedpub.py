@@ -92,12 +92,12 @@ class FedPub:
 
     def __post_init__(self) -> None:
         if self.embedding == "server" and self.proxy == "feature":
-            raise FedpubError("--proxy feature needs a client's own features; leave out --embedding server")
+            raise FedpubError("`proxy=feature` needs a client's own features; leave out `embedding=server`")
         by_embedding = self.similarity and self.measure == "function" and self.communities == "implicit"
         if self.neighbours and not by_embedding:
             raise FedpubError(
-                f"--neighbours {self.neighbours} needs functional embeddings and implicit communities; "
-                "leave it out, or --measure, --communities and --no-similarity"
+                f"`neighbours={self.neighbours}` needs functional embeddings and implicit communities; "
+                "leave it out, or `measure`, `communities` and `similarity=False`"
             )
 
     @property

@@ -59,7 +59,7 @@ class FedSage(FedAvg):
     def init_server(self, w0: Tree, num_clients: int) -> State:
         if self.generated < 1:
             raise FedpubError(
-                f"--generated {self.generated} leaves nothing to mend with; give 1 or more, or take fedavg"
+                f"`generated={self.generated}` leaves nothing to mend with; give 1 or more, or take fedavg"
             )
         return super().init_server(w0, num_clients)
 
@@ -286,7 +286,7 @@ def check_counts(count_N: Tensor, data: list[Subgraph], segments: Segments) -> N
         client = data[int(segments.owner_N[wrong[0]])].id
         raise FedpubError(
             f"the generator of client {client} diverged: it predicts {float(count_N[wrong[0]])} neighbours for a node; "
-            "lower --lr, or look at that client's features"
+            "lower `lr`, or look at that client's features"
         )
 
 

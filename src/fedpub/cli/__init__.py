@@ -58,7 +58,9 @@ STATUS = """exit status:  0 done
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; its exit status, as the overview has it."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if not words or words[0] in ("-h", "--help", "help"):
+    if words[:1] == ["help"]:  # `help run` is `run --help`
+        words = [*words[1:], "--help"]
+    if not words or words[0] in ("-h", "--help"):
         print(_overview())
         return 0
     if words[0] in ("-V", "--version"):
@@ -73,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except FedpubError as error:
         if "--verbose" in words:
             traceback.print_exception(error)
-        print(f"fedpub: {error}", file=sys.stderr)
+        print(f"fedpub: {error.with_flags()}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader of our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -99,6 +101,7 @@ def _split(words: list[str]) -> tuple[str | None, list[str]]:
 
 
 def _run(verb: str, arguments: list[str]) -> int:
+    _check_once(arguments)
     try:
         import rich
         import tyro
@@ -115,6 +118,17 @@ def _run(verb: str, arguments: list[str]) -> int:
     if os.environ.get("NO_COLOR") and {"-h", "--help"} & {*arguments}:
         os.environ["TERM"] = "dumb"  # all that tyro's help heeds
     return tyro.cli(called, prog=f"fedpub {verb}", args=arguments) or 0
+
+
+def _check_once(arguments: list[str]) -> None:
+    """That no flag is given twice, of which the last would win without a word."""
+    seen: dict[str, str] = {}
+    for flag in (word.partition("=")[0].replace("_", "-") for word in arguments if word.startswith("--")):
+        before = seen.setdefault(flag.replace("--no-", "--"), "")
+        if before:
+            what = f"{flag} is given twice" if flag == before else f"{before} and {flag} contradict each other"
+            raise FedpubError(f"{what}; give one of them")
+        seen[flag.replace("--no-", "--")] = flag
 
 
 def _doctor(arguments: list[str]) -> int:

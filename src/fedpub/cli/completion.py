@@ -1,19 +1,23 @@
 """The verb `completion`.
 
-What can be typed is read from the verbs' own help, so that nothing is listed twice; the scripts are static text, and no
-Python is started by a TAB.
+What can be typed is read from the verbs' own help, so that nothing is listed twice. docs/generate.py keeps it in a file
+of the package: helping each verb imports all of fedpub, which takes seconds. The scripts are static text, and no Python
+is started by a TAB.
 """
 
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import shlex
 from collections.abc import Iterable, Sequence
 from contextlib import redirect_stdout, suppress
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib import resources
+from typing import Any, Literal, get_args
 
 import tyro
 
@@ -43,7 +47,7 @@ def completion(shell: tyro.conf.Positional[Shell]) -> None:
     Args:
         shell: Which.
     """
-    print({"bash": bash, "zsh": zsh, "fish": fish}[shell](verbs()))
+    print({"bash": bash, "zsh": zsh, "fish": fish}[shell](known_verbs()))
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,42 @@ class Verb:
     flags: tuple[Flag, ...]
     words: tuple[str, ...]  # that can stand without a flag
     files: bool
+
+
+@cache
+def _file() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(resources.files("fedpub.cli").joinpath("typed.json").read_text(encoding="utf-8"))
+    return found
+
+
+def known_verbs() -> list[Verb]:
+    """What `verbs` gives, from the file."""
+    return [
+        Verb(
+            verb["name"],
+            tuple(
+                Flag(tuple(one["names"]), one["takes"], tuple(one["values"]), one["files"], one["about"])
+                for one in verb["flags"]
+            ),
+            tuple(verb["words"]),
+            verb["files"],
+        )
+        for verb in _file()["verbs"]
+    ]
+
+
+def known_recipes() -> dict[str, str]:
+    """The titles of the paper's tables and figures, from the file."""
+    recipes: dict[str, str] = _file()["recipes"]
+    return recipes
+
+
+def typed() -> str:
+    """What the file has to hold."""
+    from fedpub.paper.recipes import RECIPES
+
+    recipes = {name: recipe.title for name, recipe in RECIPES.items()}
+    return json.dumps({"recipes": recipes, "verbs": [asdict(verb) for verb in verbs()]}, indent=1, ensure_ascii=False)
 
 
 def verbs() -> list[Verb]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -70,6 +71,7 @@ def watch(dir: tyro.conf.Positional[Path], port: int = 0) -> None:
         dir: A run directory, or a folder that holds some.
         port: On 127.0.0.1; 0 takes a free one.
     """
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where it was ignored before, as in a script with &
     with server([dir], port) as serving:
         try:
             print(f"http://127.0.0.1:{serving.server_address[1]}/  (Ctrl-C ends it)", flush=True)

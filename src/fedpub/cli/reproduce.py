@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from fedpub.cli.completion import known_recipes
 from fedpub.cli.show import as_json, check_loudness, say
 from fedpub.errors import FedpubError, unknown
-from fedpub.paper.recipe import Settings
-from fedpub.paper.recipes import RECIPES
-from fedpub.paper.store import Outcomes, compute, is_done
-from fedpub.paper.write import write, write_runs
+
+if TYPE_CHECKING:
+    from fedpub.paper.recipe import Settings
 
 QUICK_ROUNDS = 5
 
@@ -59,9 +59,14 @@ def reproduce(
     console = Console(highlight=False)
     check_loudness(quiet, verbose)
     if list_:
-        if not as_json([{"name": name, "title": recipe.title} for name, recipe in RECIPES.items()], json):
+        if not as_json([{"name": name, "title": title} for name, title in known_recipes().items()], json):
             _show_names(console)
         return
+    from fedpub.paper.recipe import Settings
+    from fedpub.paper.recipes import RECIPES
+    from fedpub.paper.store import Outcomes, compute, is_done
+    from fedpub.paper.write import write, write_runs
+
     chosen = _chosen(names)
     if jobs < 1 or (seeds is not None and seeds < 1):
         raise FedpubError(f"--jobs {jobs} --seeds {seeds} is not possible; give 1 or more")
@@ -109,11 +114,12 @@ def _chosen(names: tuple[str, ...]) -> list[str]:
         raise FedpubError(
             "there is nothing to reproduce; name a table or figure, or all of them: fedpub reproduce --list"
         )
+    known = list(known_recipes())
     if "all" in names:
-        return list(RECIPES)
+        return known
     for name in names:
-        if name not in RECIPES:
-            raise unknown("table or figure", name, ["all", *RECIPES])
+        if name not in known:
+            raise unknown("table or figure", name, ["all", *known])
     return list(dict.fromkeys(names))
 
 
@@ -126,6 +132,6 @@ def _flags(settings: Settings) -> list[str]:
 
 def _show_names(console: Console) -> None:
     table = Table("name", "what", header_style="bold")
-    for name, recipe in RECIPES.items():
-        table.add_row(name, recipe.title)
+    for name, title in known_recipes().items():
+        table.add_row(name, title)
     console.print(table)

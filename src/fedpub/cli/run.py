@@ -10,13 +10,15 @@ from typing import Annotated, Any
 
 import tyro
 
-from fedpub.algorithms import METHODS
+from fedpub.algorithms import METHODS, check_owned, method_called
 from fedpub.cli.show import progress, show_result
-from fedpub.errors import FedpubError, unknown
+from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.results import Row, RunDirectory
 from fedpub.running import run
 from fedpub.track import Tracker
+
+SETTINGS = {one.name for one in fields(Experiment)}
 
 
 @dataclass(frozen=True)
@@ -141,8 +143,9 @@ def named_method(arguments: list[str]) -> str:
             found = following
         elif word.startswith("--method="):
             found = word.partition("=")[2]
-    if found not in METHODS:
-        raise unknown("method", found, METHODS)
+    found = method_called(found)
+    words = [word[2:].partition("=")[0].replace("-", "_") for word in arguments if word.startswith("--")]
+    check_owned((word.removeprefix("no_") for word in words if word not in SETTINGS), found)
     return found
 
 

@@ -40,7 +40,7 @@ def data_root(root: Path | None = None) -> Path:
     if root is None:
         root = Path(os.environ.get("FEDPUB_DATA") or cache_folder())
     if root.exists() and not root.is_dir():
-        raise FedpubError(f"the data root {root} is not a folder; give one with --data-root or FEDPUB_DATA")
+        raise FedpubError(f"the data root {root} is not a folder; give one with `data_root` or FEDPUB_DATA")
     return root
 
 
@@ -85,7 +85,7 @@ def _download(dataset: str, file: RawFile, root: Path, folder: Path) -> None:
         reason = getattr(error, "reason", None) or error
         raise FedpubError(
             f"dataset {dataset!r} needs {file.path}, which is not in {root} and could not be downloaded from "
-            f"{file.url} ({reason}); put it at {root / file.path}, or name a folder that has it with --data-root "
+            f"{file.url} ({reason}); put it at {root / file.path}, or name a folder that has it with `data_root` "
             f"or FEDPUB_DATA, or use the dataset 'communities', which needs no download"
         ) from error
 

@@ -115,17 +115,17 @@ def _check_clients(graph: Graph, scenario: str, clients: int | None) -> int:
     if scenario == "natural":
         if graph.client is None:
             raise FedpubError(
-                f"graph {graph.name!r} has no natural clients; give a number of --clients, or import it with --client "
+                f"graph {graph.name!r} has no natural clients; give a number of `clients`, or import it with --client "
                 "COLUMN or one node file per client"
             )
         natural = len(graph.client_names)
         if clients not in (None, natural):
-            raise FedpubError(f"graph {graph.name!r} has {natural} natural clients, not {clients}; leave --clients out")
+            raise FedpubError(f"graph {graph.name!r} has {natural} natural clients, not {clients}; leave `clients` out")
         return natural
     if clients is None:
-        raise FedpubError(f"scenario {scenario!r} needs a number of clients; give --clients")
+        raise FedpubError(f"scenario {scenario!r} needs a number of clients; give `clients`")
     if clients < 1:
-        raise FedpubError(f"{clients} clients are not possible; give --clients 1 or more")
+        raise FedpubError(f"{clients} clients are not possible; give `clients=1` or more")
     if clients > graph.num_nodes:
         raise FedpubError(
             f"{clients} clients are more than the {graph.num_nodes} nodes of {graph.name!r}; use fewer clients"

@@ -39,8 +39,8 @@ def within(algorithm: Algorithm, ctx: Context, federation: Federation, max_bytes
             return replace(federation, chunk=min(chunk, federation.chunk or chunk), on_disk=on_disk)
     needed = math.ceil(100 * (fixed + working) / 2**30) / 100
     raise FedpubError(
-        f"--max-memory {max_bytes / 2**30:.3g} is too little for {clients} clients of this model; give {needed} "
-        "GiB or more, fewer clients, or a smaller --hidden"
+        f"`max_memory={max_bytes / 2**30:.3g}` is too little for {clients} clients of this model; give {needed} "
+        "GiB or more, fewer clients, or a smaller `hidden`"
     )
 
 

@@ -300,7 +300,7 @@ def _check_finite(what: str, value_K: Tensor, ids: Tensor, number: int) -> None:
         wrong = torch.nonzero(~finite_K).flatten()
         client, value = int(ids[wrong[0]]), float(value_K[wrong[0]])
         raise FedpubError(
-            f"the {what} of client {client} is {value} in round {number}: training diverged; lower --lr, or look at "
+            f"the {what} of client {client} is {value} in round {number}: training diverged; lower `lr`, or look at "
             "that client's features; what was saved before stays"
         )
 
