@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
 
+from fedpub.algorithms.fedgnn import SimilarNodes
 from fedpub.engine.deployed import play
 from fedpub.engine.federate import Terms
+from fedpub.engine.refusal import Expected, most_examples
 from fedpub.engine.robust import bounded, clipped
 from fedpub.engine.table import Table
 from fedpub.engine.wire import Letter, decode, encode
@@ -36,6 +39,10 @@ def with_metrics(**metrics) -> Change:
     return lambda letter: replace(letter, fields={**letter.fields, "metrics": {**letter.fields["metrics"], **metrics}})
 
 
+def with_size(count: int) -> Change:
+    return lambda one: replace(one, message={**one.message, "size": torch.tensor([count])})
+
+
 def without_active(leaf):
     return torch.full_like(leaf, float("nan"))
 
@@ -59,6 +66,12 @@ BAD: dict[str, tuple[Change, str]] = {
     "a loss in words": (with_fields(loss="small"), "its loss is 'small'"),
     "an accuracy above one": (with_metrics(val=1.5), "its val is 1.5"),
     "an unknown metric": (with_metrics(fame=0.5), "its metrics are not"),
+    "no end of examples": (with_size(2**62), "its number of examples is [4611686018427387904]"),
+    "fewer than no examples": (with_size(-1), "its number of examples is [-1]"),
+    "a loss beyond floats": (with_fields(loss=10**400), "its loss is"),
+    "metrics that are none": (with_fields(metrics=[["val", 0.5]]), "its metrics are not"),
+    "a long reason": (lambda _: Letter("refused", {"reason": "x" * 2**20}, {}), "x" * 199 + "…"),
+    "a reason that is none": (lambda _: Letter("refused", {"reason": {"a": [1]}}, {}), "{'a': [1]}"),
     "another kind": (lambda one: Letter("refused", {"reason": "I would rather not"}, {}), "I would rather not"),
 }
 
@@ -67,7 +80,7 @@ BAD: dict[str, tuple[Change, str]] = {
 def test_a_bad_answer_is_refused_and_said(name, tmp_path):
     """Site 1 misbehaves in round 2: the others' round is as if it had not been there."""
     change, reason = BAD[name]
-    experiment = small("fedpub", rounds=2)
+    experiment = small("fedavg" if "examples" in name else "fedpub", rounds=2)
     table, events = Table(tmp_path / "sites", experiment), []
 
     def bad(letters, deadline):
@@ -189,6 +202,13 @@ def test_a_site_that_says_it_lost_everything_holds_nobody_up(answer, tmp_path):
         ("begun", {"metrics": {}}),
         ("begun", {"test_size": -1}),
         ("begun", {"idle": "no"}),
+        ("begun", {"test_size": 2**62}),
+        ("begun", {"metrics": {"val": 1e300}}),
+        ("hello", {"features": 10**9}),
+        ("hello", {"features": float("inf")}),
+        ("hello", {"classes": ["x" * 300]}),
+        ("hello", {"classes": [str(number) for number in range(150_000)]}),
+        ("hello", {"classes": [f"class {number}" for number in range(10_000)]}),
     ],
 )
 def test_a_site_that_talks_nonsense_at_the_beginning_is_named(kind, changed, tmp_path):
@@ -202,8 +222,11 @@ def test_a_site_that_talks_nonsense_at_the_beginning_is_named(kind, changed, tmp
             answers[2] = encode(replace(letter, fields={**letter.fields, **changed}))
         return answers
 
-    with pytest.raises(FedpubError, match="site 'site-2' cannot take part"):
-        play(coordinator(table, experiment, exchange=nonsense), tmp_path / "deployed")
+    events = []
+    with pytest.raises(FedpubError, match="site 'site-2' cannot take part") as caught:
+        play(coordinator(table, experiment, exchange=nonsense, events=events), tmp_path / "deployed")
+    assert len(str(caught.value)) < 300
+    assert [event[:2] for event in events] == [(2, "refused")]
 
 
 def test_a_set_up_that_sends_more_than_is_declared_is_refused(tmp_path):
@@ -219,3 +242,133 @@ def test_a_set_up_that_sends_more_than_is_declared_is_refused(tmp_path):
 
     with pytest.raises(FedpubError, match=r"site 'site-0' cannot take part: it sent \['masks'\]"):
         play(coordinator(table, experiment, exchange=more), tmp_path / "deployed")
+
+
+def features(**changes) -> Change:
+    return lambda one: replace(one, message={"features": {**one.message["features"], **changes}})
+
+
+def without(name: str) -> Change:
+    return lambda one: replace(
+        one, message={"features": {leaf: part for leaf, part in one.message["features"].items() if leaf != name}}
+    )
+
+
+def made_of(change) -> Change:
+    """The features with one of its parts changed by a function."""
+    return lambda one: features(**change(one.message["features"]))(one)
+
+
+def latent(one: Letter) -> Letter:
+    return replace(one, message={**one.message, "latent": one.message["latent"][:, :-1]}) if one.message else one
+
+
+def head(one: Letter) -> Letter:
+    if "head" not in one.message:
+        return one
+    return replace(one, message={**one.message, "head": {"head1.bias": one.message["head"]["head1.bias"]}})
+
+
+BAD_SET_UP: dict[str, tuple[str, Change, str]] = {
+    "no pointer": ("fedgnn", without("pointer"), "not a tree of"),
+    "a pointer from one": ("fedgnn", made_of(lambda x: {"pointer": x["pointer"] + 1}), "does not ascend from 0"),
+    "a pointer down": ("fedgnn", made_of(lambda x: {"pointer": x["pointer"].flip(1)}), "does not ascend from 0"),
+    "too few columns": ("fedgnn", made_of(lambda x: {"columns": x["columns"][:, 1:]}), "values in"),
+    "a column beyond": ("fedgnn", made_of(lambda x: {"columns": x["columns"] + 10**6}), "a column outside the 500"),
+    "a column before": ("fedgnn", made_of(lambda x: {"columns": x["columns"] - 500}), "a column outside the 500"),
+    "whole values": ("fedgnn", made_of(lambda x: {"values": x["values"].long()}), "not [1, any] torch.float64"),
+    "values not finite": ("fedgnn", made_of(lambda x: {"values": x["values"] / 0}), "not finite"),
+    "a tensor": ("fedgnn", lambda one: replace(one, message={"features": torch.ones(1, 3)}), "not a tree of"),
+    "nothing": ("fedgnn", lambda one: replace(one, message={}), "it has []"),
+    "another latent": ("fedsage", latent, "latent is [1, "),
+    "another head": ("fedsage", head, "head has ['head1.bias']"),
+    "another step": ("fedsage", lambda one: replace(one, fields={"step": math.inf}), "step of the letter"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_SET_UP)
+def test_a_malformed_set_up_names_its_site(name, tmp_path):
+    method, change, reason = BAD_SET_UP[name]
+    options = {"options": {"generator_epochs": 1, "generator_rounds": 1}} if method == "fedsage" else {}
+    experiment, events = small(method, **options), []
+    table = Table(tmp_path / "sites", experiment)
+
+    def bad(letters, deadline):
+        answers = table(letters, deadline)
+        if decode(answers[2]).kind == "setup":
+            answers[2] = encode(change(decode(answers[2])))
+        return answers
+
+    with pytest.raises(FedpubError, match="site 'site-2' cannot take part"):
+        play(coordinator(table, experiment, exchange=bad, events=events), tmp_path / "deployed")
+    assert events[-1][:2] == (2, "refused")
+    assert reason in events[-1][3]
+
+
+@pytest.mark.parametrize(
+    ("step", "change", "reason"),
+    [
+        (0, lambda one: replace(one, message={"hashes": one.message["hashes"][0]}), "not two whole numbers"),
+        (0, lambda one: replace(one, message={"hashes": -1 - one.message["hashes"]}), "is negative"),
+        (1, made_of(lambda x: {name: part[:, : name == "pointer"] for name, part in x.items()}), "features of 0 nodes"),
+    ],
+)
+def test_a_malformed_set_up_of_overlapping_sites_names_its_site(step, change, reason, tmp_path):
+    experiment, events = small("fedgnn", scenario="overlapping", clients=5), []
+    table = Table(tmp_path / "sites", experiment)
+
+    def bad(letters, deadline):
+        answers = table(letters, deadline)
+        asked = decode(answers[2])
+        if asked.kind == "setup" and asked.fields["step"] == step:
+            answers[2] = encode(change(asked))
+        return answers
+
+    with pytest.raises(FedpubError, match="site 'site-2' cannot take part"):
+        play(coordinator(table, experiment, exchange=bad, events=events), tmp_path / "deployed")
+    assert reason in events[-1][3]
+
+
+def test_what_no_check_foresaw_in_a_set_up_is_a_sentence(tmp_path, monkeypatch):
+    experiment = small("fedgnn")
+    table = Table(tmp_path / "sites", experiment)
+    monkeypatch.setattr(SimilarNodes, "server", lambda *_: {}["gone"])
+    with pytest.raises(FedpubError, match="'comparing nodes' before the first round cannot be put together"):
+        play(coordinator(table, experiment), tmp_path / "deployed")
+
+
+def test_one_answer_that_cannot_be_judged_harms_nobody_else(tmp_path, monkeypatch):
+    experiment, events = small("fedavg", rounds=2), []
+    table, original = Table(tmp_path / "sites", experiment), Expected.problem
+
+    def problem(self, answer, sent, number, examples):
+        if number == 2 and torch.equal(answer.message["size"], sizes[1]):
+            raise MemoryError("shape 2^60")
+        return original(self, answer, sent, number, examples)
+
+    sizes = {}
+
+    def watch(letters, deadline):
+        answers = table(letters, deadline)
+        sizes.update({client: decode(data).message.get("size") for client, data in answers.items()})
+        return answers
+
+    monkeypatch.setattr(Expected, "problem", problem)
+    play(coordinator(table, experiment, exchange=watch, events=events), tmp_path / "deployed")
+    refused = [event for event in events if event[1] == "refused"]
+    assert all("cannot be read: shape 2^60" in event[3] for event in refused)
+    assert 0 < len(refused) < 4
+
+
+@pytest.mark.parametrize(
+    ("test_size", "ratios", "most"),
+    [
+        (0, (0.2, 0.4, 0.4), 10_000),
+        (900, (0.2, 0.4, 0.4), 100_000),
+        (900, (0.8, 0.1, 0.1), 800_000),
+        (9, (0.5, 0.5, 0.0), 10**9),
+        (10**9, (0.2, 0.4, 0.4), 10**9),
+    ],
+)
+def test_the_most_examples_by_hand(test_size, ratios, most):
+    assert most_examples(test_size, ratios) == most

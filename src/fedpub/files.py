@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
@@ -11,9 +12,12 @@ from pathlib import Path
 
 import safetensors
 import safetensors.torch
+import torch
 from torch import Tensor
 
 from fedpub.errors import FedpubError
+
+DIGEST = "sha256"  # of what a file of tensors holds, in its header
 
 
 @contextmanager
@@ -63,24 +67,42 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Tensors and strings in one safetensors file; the same content gives the same bytes."""
+    """Tensors and strings in one safetensors file with their digest; the same content gives the same bytes."""
     # safetensors writes the header's strings in hash order, which differs between processes: one string only.
     packed = {name: tensor.detach().cpu().contiguous() for name, tensor in sorted(tensors.items())}
+    sealed = {**metadata, DIGEST: _digest(packed, metadata)}
     with _writing(path), atomic(path) as temporary:
-        safetensors.torch.save_file(packed, temporary, metadata={"fedpub": _dump(metadata)})
+        safetensors.torch.save_file(packed, temporary, metadata={"fedpub": _dump(sealed)})
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """What `write_tensors` wrote, in memory of its own."""
+    """What `write_tensors` wrote, in memory of its own; files of before there was a digest are taken as they are."""
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             metadata = _load((file.metadata() or {}).get("fedpub", "{}"))
             # A clone is aligned as torch aligns: results stay the same to the last bit after a resume.
-            return {name: file.get_tensor(name).clone() for name in file.keys()}, metadata  # noqa: SIM118
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+        written = metadata.pop(DIGEST, None)
+        if written is not None and written != _digest(tensors, metadata):
+            raise ValueError("its content is not what was written there")
+        return tensors, metadata
     except FileNotFoundError as error:
         raise FedpubError(f"there is no file {path}") from error
     except (safetensors.SafetensorError, OSError, ValueError) as error:
         raise FedpubError(f"{path} cannot be read ({error}); it is damaged or not a fedpub file") from error
+
+
+def _digest(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
+    """Of everything that is in the file."""
+    found = hashlib.sha256(_dump(metadata).encode())
+    for name, tensor in sorted(tensors.items()):
+        found.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
+        flat = tensor.reshape(-1)
+        if len(flat) == 1:  # its stride may be anything
+            flat = flat.clone(memory_format=torch.contiguous_format)
+        if len(flat):
+            found.update(flat.view(torch.uint8).numpy().data)
+    return found.hexdigest()
 
 
 def _dump(metadata: Mapping[str, str]) -> str:

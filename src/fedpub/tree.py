@@ -178,6 +178,29 @@ def tensor(part: Tree | Tensor) -> Tensor:
     return part
 
 
+def unlike(found: Message, like: Message) -> str | None:
+    """In what names, shapes or types a message is unlike another, in a few words; None where it is like it."""
+    if set(found) != set(like):
+        return f"it has {sorted(found)}, not {sorted(like)}"
+    for name, part in like.items():
+        other = found[name]
+        if isinstance(part, Tensor) != isinstance(other, Tensor):
+            return f"{name} is a tree on one side and a tensor on the other"
+        one, two = leaves(name, part), leaves(name, other)
+        if set(one) != set(two):
+            return f"{name} has {sorted(two)}, not {sorted(one)}"
+        for leaf, wanted in one.items():
+            got = two[leaf]
+            if got.shape != wanted.shape or got.dtype != wanted.dtype:
+                return f"{leaf} is {list(got.shape)} {got.dtype}, not {list(wanted.shape)} {wanted.dtype}"
+    return None
+
+
+def leaves(name: str, part: Tree | Tensor) -> Tree:
+    """The tensors of a part of a message by name."""
+    return {name: part} if isinstance(part, Tensor) else part
+
+
 def pack(state: Mapping[str, Tree | Tensor], prefix: str = "") -> Tree:
     """A flat dict of tensors for a file: the leaf `w` of the tree `weights` becomes `weights/w`."""
     flat: Tree = {}

@@ -101,6 +101,16 @@ class Setup(Protocol):
         """What the clients' graphs get."""
 
 
+@runtime_checkable
+class ChecksUploads(Protocol):
+    """A set-up that knows what its clients' uploads look like, and so whether a stranger's may be used."""
+
+    def problem(
+        self, ctx: Context, step: int, server: State, client: int, up: Message, features: int, place: Place
+    ) -> str | None:
+        """Why an upload cannot be used in this step, in a few words; None where it can."""
+
+
 @dataclass(frozen=True)
 class Place:
     """Where and how precisely to compute, and the classes there are."""

@@ -89,6 +89,14 @@ class _Exchange:
         """The new edges: the client's node and the added node of each."""
         return relation, node
 
+    def problem(
+        self, ctx: Context, step: int, server: State, client: int, up: Message, features: int, place: Place
+    ) -> str | None:
+        expected = ("features",) if step == 0 else ()
+        if set(up) != set(expected):
+            return f"it has {sorted(up)}, not {sorted(expected)}"
+        return wrong_rows(up["features"], features, place.dtype) if expected else None
+
 
 class SimilarNodes(_Exchange):
     """Disjoint clients: the server compares the features of all nodes."""
@@ -175,6 +183,22 @@ class SameNeighbourhood(_Exchange):
             return to
         return {}
 
+    def problem(
+        self, ctx: Context, step: int, server: State, client: int, up: Message, features: int, place: Place
+    ) -> str | None:
+        expected = (("hashes",), ("features",), ())[step]
+        if set(up) != set(expected):
+            return f"it has {sorted(up)}, not {sorted(expected)}"
+        if step == 0:
+            own = up["hashes"]
+            if isinstance(own, dict) or own.dtype != torch.int64 or own.dim() != 3 or own.shape[:2] != (1, 2):
+                return "its hashes are not two whole numbers for every node"
+            return "a hash of its nodes is negative" if bool((own < 0).any()) else None
+        if step == 1:
+            wanted = tensor(server[f"wanted of {client}"]).shape[1]
+            return wrong_rows(up["features"], features, place.dtype, wanted)
+        return None
+
     def edges(self, graph: Subgraph, node: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
         """An added node has edges to the neighbours of the nodes here whose neighbourhood it shares."""
         mine, a = hashes(graph)[1], adjacency_of(graph.edges, graph.num_nodes)
@@ -249,6 +273,26 @@ def pack_rows(x: Any, dtype: torch.dtype) -> Tree:
 def unpack_rows(rows: Mapping[str, Tensor], width: int) -> Any:
     values, columns, pointer = (rows[name][0].cpu().numpy() for name in ("values", "columns", "pointer"))
     return sp.csr_matrix((values, columns, pointer), shape=(len(pointer) - 1, width))
+
+
+def wrong_rows(rows: Tree | Tensor, width: int, dtype: torch.dtype, count: int | None = None) -> str | None:
+    """Why these are not what `pack_rows` makes of a matrix of that width, and so many rows; None where they are."""
+    types = {"values": dtype, "columns": torch.int32, "pointer": torch.int32}
+    if isinstance(rows, Tensor) or set(rows) != set(types):
+        return f"its features are not a tree of {sorted(types)}"
+    for name, kind in types.items():
+        if rows[name].dtype != kind or rows[name].dim() != 2 or len(rows[name]) != 1:
+            return f"{name} of its features is {list(rows[name].shape)} {rows[name].dtype}, not [1, any] {kind}"
+    values, columns, pointer = (rows[name][0] for name in types)
+    if len(values) != len(columns):
+        return f"its features have {len(values)} values in {len(columns)} columns"
+    if not len(pointer) or pointer[0] != 0 or pointer[-1] != len(values) or bool((pointer.diff() < 0).any()):
+        return f"the pointer of its features does not ascend from 0 to the {len(values)} values"
+    if bool(((columns < 0) | (columns >= width)).any()):
+        return f"its features have a column outside the {width} that there are"
+    if count is not None and len(pointer) != count + 1:
+        return f"it sent the features of {len(pointer) - 1} nodes, not of the {count} that were asked for"
+    return None
 
 
 def _last(columns: Tensor) -> int:

@@ -38,7 +38,7 @@ from fedpub.models.generator import FEATURE_HEAD, LATENT, Generator, greedy_loss
 from fedpub.optim import adam_init, adam_step
 from fedpub.rng import numpy_stream, torch_stream
 from fedpub.tasks import Step
-from fedpub.tree import Message, State, Tree, apart, stacked, tensor, together, tree, tree_map
+from fedpub.tree import Message, State, Tree, apart, stacked, tensor, together, tree, tree_map, unlike
 
 CLASSIFIER = "classifier:"  # before the names of the classifier that is trained beside the generator
 
@@ -149,6 +149,21 @@ class Mending:
 
     def server(self, ctx: Context, step: int, server: State, up: list[Message]) -> State:
         return {"clients": server["clients"], **together(up)} if up[0] else server
+
+    def problem(
+        self, ctx: Context, step: int, server: State, client: int, up: Message, features: int, place: Place
+    ) -> str | None:
+        return unlike(up, self._expected(ctx, step, int(tensor(server["clients"])), features, place))
+
+    def _expected(self, ctx: Context, step: int, clients: int, features: int, place: Place) -> Message:
+        """An upload of this step: names, shapes and types are those of all others."""
+        number, showing = self._round(step)
+        if step < self.epochs or number == self.rounds or (clients == 1 and not showing):
+            return {}
+        first = self.generator(ctx).init(features, torch_stream(ctx.seed, "fedsage", "generator"))
+        head = tree_map(lambda leaf: leaf.to(place.dtype), stacked(feature_head(first), 1))
+        latent = torch.empty(1, SAMPLED, LATENT, dtype=place.dtype)
+        return {"head": head, "latent": latent} if showing else {"gradient": head}
 
     def clients(
         self, ctx: Context, step: int, own: list[State], received: list[Message], work: _Work

@@ -21,12 +21,13 @@ import torch
 from torch import Tensor
 
 from fedpub.algorithms import Oracle
-from fedpub.algorithms.base import NeedsSetup
-from fedpub.engine.refusal import Expected, wrong_values
+from fedpub.algorithms.base import ChecksUploads, NeedsSetup, Place
+from fedpub.engine.fields import ANSWERED, MOST_CLASSES, Rule, check_fields, cut
+from fedpub.engine.refusal import Expected, most_examples, wrong_values
 from fedpub.engine.robust import bounded, clipped
 from fedpub.engine.setup import OnStep
 from fedpub.engine.simulate import Round, Snapshot, drawn_weights, participants
-from fedpub.engine.wire import Letter, Precision, WireError, decode, encode
+from fedpub.engine.wire import Letter, Precision, decode, encode
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.files import write_text
@@ -134,18 +135,16 @@ class Coordinator:
             return known
         known = self._hello()
         begun = known
-        ready, cost = self._ask_all("begun", lambda client: self._begin(client, begun, 0)), None
-        if isinstance(self.algorithm, NeedsSetup):
-            cost = self._set_up(on_step)
+        sets_up = isinstance(self.algorithm, NeedsSetup)
+        rules = ANSWERED["begun, before a set-up" if sets_up else "begun"]
+        ready, cost = self._ask_all("begun", lambda client: self._begin(client, begun, 0), rules), None
+        if sets_up:
+            cost = self._set_up(known, on_step)
             ready = self._ask_all("ready", lambda _: Letter("ready", {"run": self.run}, {}))
         names = {*self.ctx.task.metrics, "sparsity"}
         fields = [ready[client].fields for client in self._everyone]
         for client, one in enumerate(fields):
-            metrics = one.get("metrics")
-            good = isinstance(metrics, dict) and set(metrics) == names
-            good = good and all(isinstance(value, float) for value in dict(metrics or {}).values())
-            good = good and _is_count(one.get("test_size")) and isinstance(one.get("idle"), bool)
-            self._must(client, good, "what it tells before the first round is not of the kind that is asked for")
+            self._must(client, set(one["metrics"]) == names, "its metrics are not those of the task")
         known = replace(
             known,
             test_sizes=tuple(one["test_size"] for one in fields),
@@ -158,11 +157,6 @@ class Coordinator:
 
     def _hello(self) -> Known:
         said = self._ask_all("hello", lambda _: Letter("hello", {"run": self.run}, {}))
-        for client in self._everyone:
-            names = said[client].fields.get("classes")
-            good = isinstance(names, list) and all(isinstance(name, str) for name in names)
-            good = good and _is_count(said[client].fields.get("features"))
-            self._must(client, good, "its hello does not tell a number of features and names of classes")
         features = {client: said[client].fields["features"] for client in self._everyone}
         for client, count in features.items():
             if count != features[0]:
@@ -173,6 +167,8 @@ class Coordinator:
         classes: dict[str, None] = {}
         for client in self._everyone:
             classes |= dict.fromkeys(said[client].fields["classes"])
+            few = len(classes) <= MOST_CLASSES
+            self._must(client, few, f"with its classes there are {len(classes):,}, more than {MOST_CLASSES:,}")
         return Known(tuple(self.sites), features[0], tuple(classes))
 
     def _begin(self, client: int, known: Known, attempt: int) -> Letter:
@@ -184,10 +180,10 @@ class Coordinator:
         answers = self._exchange({client: encode(self._begin(client, known, number))}, self.terms.deadline)
         answer = self._read(client, answers[client], number) if client in answers else None
         if answer is None or answer.kind != "begun":
-            reason = answer.fields.get("reason") if answer else "no answer within the deadline"
+            reason = _reason(answer) if answer else "no answer within the deadline"
             self._event(client, "refused", number, f"it did not begin anew: {reason}")
 
-    def _set_up(self, on_step: OnStep | None) -> Mapping[str, float]:
+    def _set_up(self, known: Known, on_step: OnStep | None) -> Mapping[str, float]:
         assert isinstance(self.algorithm, NeedsSetup)
         began, setup = time.monotonic(), self.algorithm.setup()
         server = setup.init_server(len(self.sites))
@@ -202,13 +198,36 @@ class Coordinator:
             up, down = up + sum(sizes.values()), down + sum(map(len, letters.values()))
             uploads = [answers[client].message for client in self._everyone]
             for client, upload in enumerate(uploads):
-                extra = sorted(set(upload) - self.algorithm.uploads)
-                wrong = f"it sent {extra}, which the method does not declare" if extra else wrong_values(upload)
+                wrong = self._wrong_set_up(known, step, server, client, upload)
                 self._must(client, not wrong, str(wrong))
-            server = setup.server(self.ctx, step, server, uploads)
+            try:
+                server = setup.server(self.ctx, step, server, uploads)
+            except (KeyError, ValueError, TypeError, IndexError, RuntimeError) as error:
+                raise FedpubError(
+                    f"what the sites sent for {name!r} before the first round cannot be put together ({cut(error)}); "
+                    "look at their data and versions, then begin the run again"
+                ) from error
             if on_step:
                 on_step(name, step + 1, len(setup.steps))
         return {"setup_bytes_up": up, "setup_bytes_down": down, "setup_seconds": time.monotonic() - began}
+
+    def _wrong_set_up(self, known: Known, step: int, server: State, client: int, upload: Message) -> str | None:
+        """Why what a site sent before the first round is refused; None where it is good."""
+        assert isinstance(self.algorithm, NeedsSetup)
+        extra = sorted(set(upload) - self.algorithm.uploads)
+        if extra:
+            return f"it sent {cut(extra)}, which the method does not declare"
+        setup, place = self.algorithm.setup(), self._place(known)
+        wrong = wrong_values(upload)
+        if not wrong and isinstance(setup, ChecksUploads):
+            try:
+                wrong = setup.problem(self.ctx, step, server, client, upload, known.features, place)
+            except Exception as error:
+                wrong = f"what it sent before the first round cannot be read: {error}"
+        return cut(wrong) if wrong else None
+
+    def _place(self, known: Known) -> Place:
+        return Place(len(known.classes), torch.device("cpu"), getattr(torch, self.experiment.dtype))
 
     def _must(self, client: int, good: object, reason: str) -> None:
         """A run cannot begin with a site of which this is not true."""
@@ -220,9 +239,13 @@ class Coordinator:
         self,
         kind: str,
         letter: Callable[[int], Letter | bytes],
+        rules: Mapping[str, Rule] | None = None,
         sizes: dict[int, int] | None = None,
     ) -> dict[int, Letter]:
-        """The answers of that kind of all sites, which are waited for: without one of them a run cannot begin."""
+        """The answers of that kind of all sites, which are waited for: without one of them a run cannot begin.
+
+        Their fields follow `rules`, which are the kind's own where none are given.
+        """
         missing, found = set(self._everyone), {}
         until = time.monotonic() + self.terms.patience
         while missing:
@@ -232,8 +255,11 @@ class Coordinator:
                 answer = self._read(client, data, 0)
                 if answer is None:
                     continue
-                said = answer.fields.get("reason") or f"its answer is a letter of the kind {answer.kind!r}"
-                self._must(client, answer.kind == kind, str(said))
+                self._must(client, answer.kind == kind, _reason(answer))
+                try:
+                    check_fields(answer, ANSWERED[kind] if rules is None else rules)
+                except FedpubError as error:
+                    self._must(client, False, cut(error))
                 found[client] = answer
                 missing.discard(client)
                 if sizes is not None:
@@ -297,16 +323,11 @@ class Coordinator:
                 if answer is None:
                     continue
                 if answer.kind == "lost":
-                    self._event(client, "began anew", number, str(answer.fields.get("reason")))
+                    self._event(client, "began anew", number, _reason(answer))
                     base_K[client] = 0
                     self._begin_anew(client, known, number)
                     continue
-                wrong = (
-                    str(answer.fields.get("reason"))
-                    if answer.kind != "round"
-                    else expected.problem(answer, sent[client], number)
-                )
-                if wrong:
+                if wrong := self._wrong_answer(client, answer, sent[client], number, known, expected):
                     self._event(client, "refused", number, wrong)
                     continue
                 answers[client], sizes[client] = answer, (len(data), len(letters[client]))
@@ -322,12 +343,26 @@ class Coordinator:
             time.sleep(PAUSE)
 
     def _read(self, client: int, data: bytes, number: int) -> Letter | None:
-        """An answer; one that cannot be read is logged and dropped."""
+        """An answer; one that cannot be read is logged and dropped, whatever it holds: the others' are good."""
         try:
             return decode(data, self.terms.max_message * 2**20)
-        except WireError as error:
-            self._event(client, "refused", number, str(error))
+        except Exception as error:
+            self._event(client, "refused", number, cut(error))
             return None
+
+    def _wrong_answer(
+        self, client: int, answer: Letter, sent: Message, number: int, known: Known, expected: Expected
+    ) -> str | None:
+        """Why an answer to a round is refused; None where it is good. Whatever it holds, the others' are read."""
+        if answer.kind != "round":
+            return _reason(answer)
+        assert self.experiment.ratios is not None
+        try:
+            most = most_examples(known.test_sizes[client], self.experiment.ratios)
+            wrong = expected.problem(answer, sent, number, most)
+        except Exception as error:
+            wrong = f"its answer cannot be read: {error}"
+        return cut(wrong) if wrong else None
 
     def _round(
         self,
@@ -370,12 +405,13 @@ class Coordinator:
         for client in self._everyone:
             answer = self._read(client, answers[client], 0) if client in answers else None
             if answer is None or answer.kind != "finished":
-                reason = answer.fields.get("reason") if answer else "no answer within the deadline"
+                reason = _reason(answer) if answer else "no answer within the deadline"
                 self._event(client, "left out", 0, f"it did not confirm its final model: {reason}")
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+def _reason(answer: Letter) -> str:
+    """Why a site did not answer what it was asked."""
+    return cut(answer.fields.get("reason") or f"its answer is a letter of the kind {answer.kind!r}")
 
 
 def _first(known: Known) -> State:

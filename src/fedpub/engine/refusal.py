@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from fedpub.algorithms.base import Algorithm, Context
 from fedpub.data.clients import stack
 from fedpub.data.graph import Graph
+from fedpub.data.split import Ratios
+from fedpub.engine.fields import MOST_EXAMPLES
 from fedpub.engine.wire import Letter
-from fedpub.tree import Message, Tree, tree
+from fedpub.tree import Message, Tree, leaves, tree, unlike
 
 ABSURD = 100.0  # times the length of what was sent, and one: no local training goes that far
+FAR = 100  # times as many training examples as the split and the test set say
 NODES = 24  # of the graph that shows what an upload looks like
 
 
@@ -41,12 +43,15 @@ class Expected:
         _, upload, _ = algorithm.client(ctx, algorithm.init_client(w0, 1), message, data)
         return Expected(upload, ctx.task.metrics)
 
-    def problem(self, answer: Letter, sent: Message, number: int) -> str | None:
-        """Why an answer to round `number` is refused, in a few words; None where it is good."""
+    def problem(self, answer: Letter, sent: Message, number: int, examples: int = MOST_EXAMPLES) -> str | None:
+        """Why an answer to round `number` is refused, in a few words; None where it is good.
+
+        `examples` are the most that the site can have.
+        """
         return (
             _wrong_numbers(answer.fields, self.metrics, number)
-            or _wrong_shape(answer.message, self.upload)
-            or wrong_values(answer.message)
+            or unlike(answer.message, self.upload)
+            or wrong_values(answer.message, examples)
             or _too_far(answer.message, sent)
         )
 
@@ -67,34 +72,19 @@ def _wrong_numbers(fields: Any, metrics: tuple[str, ...], number: int) -> str | 
     return None
 
 
-def _wrong_shape(found: Message, expected: Message) -> str | None:
-    if set(found) != set(expected):
-        return f"it has {sorted(found)}, not {sorted(expected)}"
-    for name, part in expected.items():
-        other = found[name]
-        if isinstance(part, Tensor) != isinstance(other, Tensor):
-            return f"{name} is a tree on one side and a tensor on the other"
-        one, two = _leaves(name, part), _leaves(name, other)
-        if set(one) != set(two):
-            return f"{name} has {sorted(two)}, not {sorted(one)}"
-        for leaf, wanted in one.items():
-            got = two[leaf]
-            if got.shape != wanted.shape or got.dtype != wanted.dtype:
-                return f"{leaf} is {list(got.shape)} {got.dtype}, not {list(wanted.shape)} {wanted.dtype}"
-    return None
+def most_examples(test_size: int, ratios: Ratios) -> int:
+    """How many training examples a site can have that said how many it is tested on: far more than its share."""
+    train, _, test = ratios
+    return min(MOST_EXAMPLES, int(FAR * (test_size + FAR) * max(1, train / test))) if test else MOST_EXAMPLES
 
 
-def _leaves(name: str, part: Tree | Tensor) -> Tree:
-    return {name: part} if isinstance(part, Tensor) else part
-
-
-def wrong_values(found: Message) -> str | None:
+def wrong_values(found: Message, examples: int = MOST_EXAMPLES) -> str | None:
     for name, part in found.items():
-        for leaf, value in _leaves(name, part).items():
+        for leaf, value in leaves(name, part).items():
             if value.is_floating_point() and not bool(torch.isfinite(value).all()):
                 return f"{leaf} has values that are not finite"
-            if name == "size" and bool((value < 0).any()):
-                return "its number of examples is negative"
+            if name == "size" and bool(((value < 0) | (value > examples)).any()):
+                return f"its number of examples is {value.flatten().tolist()}, outside 0 to {examples:,}"
     return None
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from reprlib import repr as shortened
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,14 +27,16 @@ from fedpub.data.clients import Clients, stack
 from fedpub.data.graph import Graph
 from fedpub.data.subgraph import Subgraph
 from fedpub.data.subgraph_files import read_subgraph, subgraph_digest
+from fedpub.engine.fields import ASKED, check_fields, cut
 from fedpub.engine.joining import answer_join
+from fedpub.engine.refusal import wrong_values
 from fedpub.engine.simulate import Federation, check_declared, first_weights, measure
 from fedpub.engine.wire import Letter, Precision, decode, encode
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.files import read_tensors, remove_leftovers, write_tensors, write_text
 from fedpub.model_files import ModelCard, save_model
-from fedpub.tree import Message, State, Tree, pack, state_map, tree, unpack
+from fedpub.tree import Message, State, Tree, pack, state_map, tree, unlike, unpack
 
 RUN = re.compile(r"[0-9a-f]{16}")
 
@@ -115,6 +118,11 @@ class Part:
         )
 
     @cached_property
+    def first_message(self) -> Message:
+        """What an honest coordinator sends before anything was averaged: the weights that everybody starts from."""
+        return self.algorithm.send(self.algorithm.init_server(self.w0, 1), torch.tensor([0]))
+
+    @cached_property
     def data(self) -> Clients:
         """What the rounds compute with: after set-up, where the method has one."""
         own = self.own
@@ -133,8 +141,11 @@ class Part:
         """A state, the answer that went with it, and the digest of the letter that it answered."""
         path = self.folder / f"{name}.safetensors"
         if not path.is_file():
-            raise LostError(f"site {self.site!r} has nothing of {name} in {self.folder}")
-        flat, header = read_tensors(path)
+            raise LostError(f"site {self.site!r} has nothing of {name}")
+        try:
+            flat, header = read_tensors(path)
+        except FedpubError as error:
+            raise LostError(f"site {self.site!r} cannot use its {path.name}, which is damaged") from error
         return unpack(flat, "state/"), flat["answer"].numpy().tobytes(), header.get("letter", "")
 
     def save(self, name: str, state: State, answer: bytes, letter: str) -> None:
@@ -165,13 +176,15 @@ class Site:
                 raise FedpubError(f"a letter of the kind {asked.kind!r} is unknown here; both ends need one version")
             run = str(asked.fields.get("run"))
             if not RUN.fullmatch(run):
-                raise FedpubError(f"a letter of the run {run!r}: that is not the name of a run")
+                raise FedpubError(f"a letter of the run {shortened(run)}: that is not the name of a run")
+            check_fields(asked, ASKED[asked.kind])
             return handler(self, run, asked, hashlib.sha256(letter).hexdigest())
         except LostError as error:
-            return encode(Letter("lost", {"reason": str(error)}, {}))
-        except (FedpubError, KeyError, ValueError, TypeError, RuntimeError) as error:
-            self.news = f"refused what the coordinator asked for: {error}"
-            return encode(Letter("refused", {"reason": str(error) or type(error).__name__}, {}))
+            return encode(Letter("lost", {"reason": cut(error)}, {}))
+        except Exception as error:  # whatever a stranger's letter holds: whoever asks next is answered, too
+            reason = cut(str(error) or type(error).__name__)
+            self.news = f"refused what the coordinator asked for: {reason}"
+            return encode(Letter("refused", {"reason": reason}, {}))
 
     def part(self, run: str) -> Part:
         """The site's part in a run, from memory or from disk."""
@@ -206,7 +219,7 @@ class Site:
         folder = self._run_folder(run)
         held = {name: asked.fields[name] for name in ("experiment", "client", "classes", "precision", "attempt")}
         part = self._part(run, held)
-        if int(held["attempt"]) > self._attempt(folder):
+        if held["attempt"] > self._attempt(folder):
             (folder / "begin.json").unlink(missing_ok=True)  # killed from here on, the site has not begun
             for old in folder.glob("*.safetensors"):
                 old.unlink()
@@ -222,8 +235,9 @@ class Site:
         return int(json.loads(path.read_text(encoding="utf-8"))["attempt"]) if path.is_file() else -1
 
     def _setup(self, run: str, asked: Letter, digest: str) -> bytes:
-        part, step = self.part(run), int(asked.fields["step"])
-        assert isinstance(part.algorithm, NeedsSetup), "the coordinator asked for a set-up that the method has not"
+        part, step = self.part(run), asked.fields["step"]
+        if not isinstance(part.algorithm, NeedsSetup) or step >= len(part.algorithm.setup().steps):
+            raise FedpubError(f"{part.experiment.method} has no exchange {step} before the rounds")
         name, setup = f"setup-{step}", part.algorithm.setup()
         if (part.folder / f"{name}.safetensors").is_file():
             _, answer, answered = part.load(name)
@@ -243,7 +257,7 @@ class Site:
         return encode(Letter("ready", _first_numbers(self.part(run)), {}))
 
     def _round(self, run: str, asked: Letter, digest: str) -> bytes:
-        part, number, base = self.part(run), int(asked.fields["round"]), int(asked.fields["base"])
+        part, number, base = self.part(run), asked.fields["round"], asked.fields["base"]
         if not 0 <= base < number:
             raise FedpubError(f"round {number} cannot follow round {base}")
         if part.experiment.rounds is not None and number > part.experiment.rounds:
@@ -253,12 +267,14 @@ class Site:
             _, answer, answered = part.load(f"round-{number}")
             if answered == digest:
                 return answer
+        if wrong := unlike(asked.message, part.first_message) or wrong_values(asked.message):
+            raise FedpubError(f"the message of round {number} is not one of {part.experiment.method}: {wrong}")
         newest = max(_kept_rounds(part.folder), default=0)
         if number < newest:
             raise FedpubError(f"round {number} is over: this site has answered round {newest}")
         state = part.load(f"round-{base}")[0]
         residual = tree(state.pop("residual", {}))
-        self._keep_model(part, state, base, int(asked.fields["best"]))
+        self._keep_model(part, state, base, asked.fields["best"])
         ctx = replace(part.ctx, round=number)
         state, up, loss_K = part.algorithm.client(ctx, state, asked.message, part.data)
         check_declared(part.algorithm, up)
@@ -278,8 +294,8 @@ class Site:
         return answer
 
     def _finish(self, run: str, asked: Letter, digest: str) -> bytes:
-        part, base = self.part(run), int(asked.fields["base"])
-        self._keep_model(part, part.load(f"round-{base}")[0], base, int(asked.fields["best"]))
+        part, base = self.part(run), asked.fields["base"]
+        self._keep_model(part, part.load(f"round-{base}")[0], base, asked.fields["best"])
         self.news, self.finished = f"finished; its model is in {self.folder / 'model'}", True
         return encode(Letter("finished", {}, {}))
 
