@@ -27,6 +27,7 @@ from fedpub.algorithms import METHODS, FedAvg, FedPub
 from fedpub.cli import main
 from fedpub.comparison import compare as compare_runs
 from fedpub.comparison import plan
+from fedpub.data.download import cache_folder
 from fedpub.data.graph import Graph, undirected
 from fedpub.data.split import split
 from fedpub.data.synthetic import communities_graph
@@ -197,6 +198,21 @@ def test_a_graph_or_data_is_as_good_as_its_file(graph, graph_file, tmp_path):
     assert_same(fedpub.run(graph, out=tmp_path / "kept", resume=True, **QUICK), expected)
     with pytest.raises(FedpubError, match=r"the graph of .* was another one"):
         fedpub.run(replace(graph, y=graph.y.flip(0)), out=tmp_path / "kept", resume=True, **QUICK)
+
+
+def test_whatever_graphs_and_methods_are_called_their_files_stay_in_the_folder(graph, tmp_path):
+    names = ("../../escaped", "long" * 60, "a/b", "a-b")
+    graphs = [replace(graph, name=name) for name in names]
+    methods = {"../up": "fedavg", "x" * 300: "local"}
+    out = tmp_path / "one" / "two" / "out"
+    before = set(tmp_path.rglob("*"))
+    fedpub.compare(graphs, methods, seeds=1, out=out, progress=False, hidden=4, rounds=1)
+    fedpub.run(graphs[0], out=out / "run", progress=False, hidden=4, rounds=1)
+    kept = cache_folder() / "partitions"
+    places = {*out.rglob("*"), *kept.glob("*"), out, kept, *out.parents, *kept.parents}
+    assert places >= set(tmp_path.rglob("*")) - before
+    assert len(list(out.glob("*.graph"))) == 4
+    assert len(list(out.glob("*/*/summary.json"))) == 8
 
 
 def test_an_object_that_does_as_fedavg_has_its_numbers(graph_file, tmp_path):

@@ -198,7 +198,10 @@ def test_arxivs_signed_features_stay_as_they_are(tmp_path, monkeypatch):
     source = datasets.SOURCES["ogbn-arxiv"]
     digest = source.read(tmp_path / "root").digest(features=False)
     monkeypatch.setattr(datasets, "SOURCES", {"ogbn-arxiv": replace(source, digest=digest)})
-    for _ in range(2):  # from the raw files, then from the processed copy
+    for copy in (None, "processed", "damaged"):  # from the raw files, then from the processed copy
+        if copy == "damaged":
+            (processed,) = (tmp_path / "own/processed").iterdir()
+            processed.write_bytes(processed.read_bytes()[:-4])
         torch.testing.assert_close(datasets.load("ogbn-arxiv", tmp_path / "root").x, torch.tensor(rows), rtol=0, atol=0)
 
 

@@ -13,6 +13,7 @@ from torch_geometric.transforms import NormalizeFeatures
 
 from fedpub.data.graph import Graph, from_scipy, induced_edges, largest_component, row_normalised, to_scipy, undirected
 from fedpub.errors import FedpubError
+from fedpub.files import read_tensors, write_tensors
 
 
 def path_graph(**changes) -> Graph:
@@ -144,6 +145,25 @@ def test_validate_names_what_is_wrong_and_where(changes, words):
 def test_a_damaged_file_is_named(tmp_path, content):
     (tmp_path / "my.graph").write_bytes(content)
     with pytest.raises(FedpubError, match=r"my\.graph.*damaged"):
+        Graph.load(tmp_path / "my.graph")
+
+
+def test_a_path_may_be_a_string(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    path_graph().save(str(tmp_path / "x.graph"))
+    path_graph().save("~/y.graph")
+    for name in (str(tmp_path / "x.graph"), "~/x.graph", tmp_path / "y.graph"):
+        assert Graph.load(name).digest() == path_graph().digest()
+
+
+@pytest.mark.parametrize("missing", ["y", "edges", "classes", "meta", "x.shape"])
+def test_a_file_without_one_of_its_parts_is_named(tmp_path, missing):
+    path_graph(x=sparse(path_graph().x)).save(tmp_path / "my.graph")
+    tensors, header = read_tensors(tmp_path / "my.graph")
+    for part in (tensors, header):
+        part.pop(missing, None)
+    write_tensors(tmp_path / "my.graph", tensors, header)
+    with pytest.raises(FedpubError, match=rf"my\.graph is damaged.*{missing}.*import the graph again"):
         Graph.load(tmp_path / "my.graph")
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,10 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedpub.data.datasets import load
+from fedpub.data.download import cache_folder
 from fedpub.data.graph import Graph, undirected
 from fedpub.data.partition import SCENARIOS, Partition, _merge_communities, cached_partition, partition
 from fedpub.data.split import split, without_training
 from fedpub.errors import FedpubError
+from fedpub.files import file_name, slug
 
 
 def cliques(count: int, size: int) -> Graph:
@@ -126,6 +129,52 @@ def test_the_cache_keeps_partitions_of_different_graphs_apart():
     assert len(names) == 2
     again = cached_partition(first, "disjoint", 4, 0)
     assert [own.tolist() for own in again.nodes] == [own.tolist() for own in partition(first, "disjoint", 4).nodes]
+
+
+@pytest.mark.parametrize("name", ["../../escaped", "/etc/escaped", "long" * 60, "..", "", "a/b", "ü\0\n"])
+def test_whatever_a_graph_is_called_its_partition_is_kept_in_the_cache(tmp_path, monkeypatch, name):
+    monkeypatch.setenv("FEDPUB_CACHE", str(tmp_path / "deep" / "down" / "cache"))
+    made = cached_partition(replace(cliques(4, 6), name=name), "disjoint", 4, 0)
+    (file,) = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert file.parent == cache_folder() / "partitions"
+    assert Partition.load(file).digest == made.digest
+
+
+def test_graphs_of_any_names_have_partitions_of_their_own():
+    names = ["a/b", "a-b", "a\\b", "a b", "a", "A" * 300, "A" * 301, slug("a/b"), file_name("a/b"), "..", ".", ""]
+    assert len({partition(replace(cliques(4, 6), name=name), "disjoint", 4).file_name for name in names}) == 11
+    assert partition(cliques(4, 6), "disjoint", 4).file_name.startswith("cliques-")
+
+
+@given(st.text(), st.text())
+def test_a_name_becomes_one_part_of_a_path_and_stays_different_from_others(one, other):
+    made = file_name(one)
+    assert re.fullmatch(r"[A-Za-z0-9._-]{0,80}(~[0-9a-f]{10})?", made)
+    assert made not in ("", ".", "..")
+    assert (made == file_name(other)) == (one == other)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda raw: b"", lambda raw: raw[:-8], lambda raw: raw.replace(b"sizes", b"sorts"), lambda raw: b"{}" * 9],
+)
+def test_a_damaged_partition_in_the_cache_is_made_anew(tmp_path, monkeypatch, damage):
+    monkeypatch.setenv("FEDPUB_CACHE", str(tmp_path))
+    made = cached_partition(cliques(4, 6), "disjoint", 4, 0)
+    file = tmp_path / "partitions" / made.file_name
+    whole = file.read_bytes()
+    file.write_bytes(damage(whole))
+    with pytest.raises(FedpubError, match="damaged"):
+        Partition.load(str(file))
+    assert cached_partition(cliques(4, 6), "disjoint", 4, 0).digest == made.digest
+    assert file.read_bytes() == whole
+
+
+def test_the_digest_of_a_partition_says_who_holds_what():
+    a = partition(cliques(2, 3), "natural")
+    moved = replace(a, nodes=(torch.tensor([0, 1]), torch.tensor([2, 3, 4, 5])))
+    assert len({a.digest, moved.digest, replace(a, nodes=(a.nodes[1], a.nodes[0])).digest}) == 3
+    assert replace(a, seed=7).digest == a.digest
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 import torch
 
+from fedpub import running
 from fedpub.data.graph import Graph
+from fedpub.data.partition import partition
 from fedpub.engine.simulate import participants
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
@@ -360,4 +362,25 @@ def test_a_run_is_not_resumed_on_another_graph(tiny, tmp_path):
     with pytest.raises(FedpubError, match="was another one"):
         run(tiny, tmp_path / "out", resume=True)
     graph.save(path)
+    assert run(tiny, tmp_path / "out", resume=True).summary["rounds"] == 6
+
+
+def test_a_run_is_not_resumed_on_another_partition_of_the_same_graph(tiny, tmp_path, monkeypatch):
+    """As another version of METIS would divide it."""
+    experiment = replace(tiny, scenario="disjoint", clients=3)
+    run_until(experiment, tmp_path / "out", 3, checkpoint_seconds=0)
+    with monkeypatch.context() as patch:
+        other = partition(Graph.load(tiny.dataset), "random", 3)
+        patch.setattr(running, "cached_partition", lambda *how: other)
+        with pytest.raises(FedpubError, match=r"the partition of .* was another one"):
+            run(experiment, tmp_path / "out", resume=True)
+    assert run(experiment, tmp_path / "out", resume=True).summary["rounds"] == 6
+
+
+def test_a_run_that_began_without_a_digest_of_its_partition_is_resumed(tiny, tmp_path):
+    run_until(tiny, tmp_path / "out", 3, checkpoint_seconds=0)
+    env = tmp_path / "out" / "env.json"
+    began = json.loads(env.read_text())
+    assert len(began.pop("partition")) == 64
+    env.write_text(json.dumps(began))
     assert run(tiny, tmp_path / "out", resume=True).summary["rounds"] == 6

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import re
 import shutil
 import tempfile
 import warnings
@@ -24,6 +23,7 @@ from fedpub.data import datasets as known_graphs
 from fedpub.data.graph import Graph
 from fedpub.errors import FedpubError, unknown
 from fedpub.experiment import OBJECT, Experiment
+from fedpub.files import file_name
 from fedpub.models import MODELS, Model
 from fedpub.notebook import Comparison, Run, pandas
 from fedpub.notebook import progress as bar_of
@@ -328,7 +328,7 @@ def _named_graph(dataset: Any, folder: Path) -> str:
 
 
 def _file_name(graph: Graph) -> str:
-    return (re.sub(r"[^\w-]+", "-", graph.name).strip("-")[:80] or "graph") + ".graph"
+    return f"{file_name(graph.name)}.graph"
 
 
 def _check_keywords(function: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
@@ -412,9 +412,6 @@ def _labelled(methods: Any) -> dict[str, Any]:
             raise FedpubError(f"two methods are called {twice!r}; name them, as methods={{'mine': ..., 'other': ...}}")
     if not methods:
         raise FedpubError("there is nothing to compare; name one method or more, as methods=['fedpub', 'local']")
-    for label in methods:
-        if Path(label).name != label:
-            raise FedpubError(f"{label!r} cannot be a method's name, since folders are called so; leave out slashes")
     return dict(methods)
 
 

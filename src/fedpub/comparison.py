@@ -15,6 +15,7 @@ from fedpub.algorithms import method_called
 from fedpub.engine.setup import OnStep
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
+from fedpub.files import file_name
 from fedpub.running import OnRound, Prepared, prepare, run
 
 
@@ -98,7 +99,8 @@ def compare(
         path = None
         if out is not None:
             count = f"-{cell.clients}" if cell.clients else ""
-            path = out / f"{Path(cell.dataset).stem}-{cell.scenario}{count}" / f"{method}-seed{experiment.seed}"
+            folder = f"{file_name(Path(cell.dataset).stem)}-{cell.scenario}{count}"
+            path = out / folder / f"{file_name(method)}-seed{experiment.seed}"
         resume = path is not None and (path / "config.json").is_file()
         found = run(experiment, path, resume=resume, root=root, on_round=on_round, on_step=on_step, prepared=data[1])
         yield Run(cell, method, experiment.seed, found.summary)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +19,23 @@ from torch import Tensor
 from fedpub.errors import FedpubError
 
 DIGEST = "sha256"  # of what a file of tensors holds, in its header
+NAME_LENGTH = 80
+
+
+def slug(text: str) -> str:
+    """Letters, digits, dots, dashes and underscores of a text, at most 80, without a dot or a dash at either end."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip(".-")[:NAME_LENGTH]
+
+
+def file_name(name: str) -> str:
+    """A name as part of a file's, whoever chose it: it cannot lead to another folder, nor be too long.
+
+    One that has to be changed ends in `~`, which no other has, and a digest: two names never share a file.
+    """
+    plain = slug(name)
+    if plain and plain == name:
+        return name
+    return f"{plain}~{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()[:10]}"
 
 
 @contextmanager

@@ -257,7 +257,7 @@ def _graph_of(experiment: Experiment, run: Path, root: Path | None) -> Graph | N
     """The graph that a run learnt from, where it can be had unchanged."""
     try:
         graph = datasets.load(experiment.dataset, root)
-        RunDirectory(run).check_graph(graph.digest())
+        RunDirectory(run).check_data(graph.digest())
     except (FedpubError, ImportError):
         return None
     return graph

@@ -1,7 +1,7 @@
 """What a run measured, and the directory it is kept in.
 
 config.json          the experiment; it can be run again from it
-env.json             versions and machine
+env.json             versions and machine, digests of the graph and of its partition
 rounds.csv           a row per round: means over the clients
 clients.csv          a row per round and client
 relations.safetensors  what the server saw between clients, per round (FED-PUB: similarity)
@@ -49,6 +49,10 @@ FILES = (
     "summary.json",
 )
 SUMS = ("took_part", "bytes_up", "bytes_down")
+RESTORE = {  # what to do where the data of a run has changed
+    "graph": "restore the data it began with",
+    "partition": "resume it where it began or with the versions of pymetis and igraph in its env.json",
+}
 NO_SETUP = {"setup_bytes_up": 0, "setup_bytes_down": 0, "setup_seconds": 0.0}
 
 
@@ -141,24 +145,28 @@ class RunDirectory:
     relations: dict[str, list[Tensor]] = field(default_factory=dict)
 
     @staticmethod
-    def create(path: Path, config: str, graph: str) -> RunDirectory:
-        """A new run; `graph` is the digest of its data, so that nobody resumes it on other data."""
+    def create(path: Path, config: str, graph: str, partition: str | None = None) -> RunDirectory:
+        """A new run; with the digests of its graph and of who holds what, so that nobody resumes it on other data."""
         RunDirectory.check_free(path)
         write_text(path / "config.json", config)
-        write_text(path / "env.json", json.dumps(environment() | {"graph": graph}, indent=2) + "\n")
+        digests = {"graph": graph} | ({} if partition is None else {"partition": partition})
+        write_text(path / "env.json", json.dumps(environment() | digests, indent=2) + "\n")
         return RunDirectory(path)
 
-    def check_graph(self, graph: str) -> None:
+    def check_data(self, graph: str, partition: str | None = None) -> None:
         """That the data is what the run began with."""
         try:
-            began = json.loads((self.path / "env.json").read_text(encoding="utf-8")).get("graph", graph)
+            began = json.loads((self.path / "env.json").read_text(encoding="utf-8"))
+            pairs = [("graph", began.get("graph", graph), graph)]
+            pairs += [("partition", began.get("partition", partition), partition)] if partition is not None else []
         except (OSError, ValueError, AttributeError):
             return  # killed before it was written: nothing was computed yet
-        if began != graph:
-            raise FedpubError(
-                f"the graph of {self.path} was another one (digest {began[:12]}, now {graph[:12]}): restore the data "
-                "it began with, or start a new run in another directory"
-            )
+        for what, then, now in pairs:
+            if then != now:
+                raise FedpubError(
+                    f"the {what} of {self.path} was another one (digest {str(then)[:12]}, now {now[:12]}): "
+                    f"{RESTORE[what]}, or start a new run in another directory"
+                )
 
     @staticmethod
     def check_free(path: Path) -> None:

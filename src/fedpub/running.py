@@ -115,13 +115,13 @@ def run(
         fitting = within(experiment.algorithm(), experiment.context(), ready.federation, max_memory * 2**30)
         ready = replace(ready, federation=fitting)
     if store:
-        store.check_graph(ready.graph.digest())
+        store.check_data(ready.graph.digest(), ready.partition.digest)
         if store.finished:
             return Result(store.summary(), Record(read_rows(store.path)), out, ready.idle)
     else:  # nothing is computed or written before data and method are known to be good
         experiment.algorithm().init_server(first_weights(ready.federation, experiment.context()), 1)
     if store is None and out is not None:
-        store = RunDirectory.create(out, experiment.to_json(), ready.graph.digest())
+        store = RunDirectory.create(out, experiment.to_json(), ready.graph.digest(), ready.partition.digest)
         if graph is not None:
             graph.save(Path(experiment.dataset))
     if store is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -83,7 +84,8 @@ def split_ratios(name: str) -> split.Ratios:
 def _named(name: str, source: Source, root: Path, features: bool) -> Graph:
     processed = cache_folder() / "processed" / f"{name}-v{PROCESSED}.graph"
     if processed.is_file():
-        return Graph.load(processed)
+        with suppress(FedpubError):  # a damaged copy is made anew
+            return Graph.load(processed)
     files = source.files
     if not features and source.structure is not None:
         files = tuple(file for file in files if Path(file.path).name in source.structure)

@@ -163,7 +163,7 @@ class Graph:
         edge_index = to_undirected(self.edges, num_nodes=self.num_nodes)
         return Data(x=x, y=self.y, edge_index=edge_index, **further)
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | Path) -> None:
         tensors = {"y": self.y, "edges": self.edges}
         if self.x.layout == torch.sparse_csr:
             tensors |= {"x.indptr": self.x.crow_indices(), "x.indices": self.x.col_indices()}
@@ -177,33 +177,38 @@ class Graph:
             tensors["node_ids"] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
         header = {"format": FORMAT, "name": self.name, "meta": json.dumps(dict(self.meta), sort_keys=True)}
         header |= {"classes": json.dumps(self.classes), "client_names": json.dumps(self.client_names)}
-        write_tensors(path, tensors, header)
+        write_tensors(Path(path).expanduser(), tensors, header)
 
     @staticmethod
-    def load(path: Path, labelled: bool = True) -> Graph:
-        tensors, header = read_tensors(path)
+    def load(path: str | Path, labelled: bool = True) -> Graph:
+        tensors, header = read_tensors(Path(path).expanduser())
         if header.get("format") != FORMAT:
             raise FedpubError(f"{path} is not a graph of fedpub; make one with: fedpub data import --help")
-        if "x" in tensors:
-            x = tensors["x"]
-        else:
-            shape = tuple(tensors["x.shape"].tolist())
-            try:
-                x = csr(tensors["x.indptr"], tensors["x.indices"], tensors["x.values"], shape)
-            except RuntimeError as error:
-                raise FedpubError(f"{path} is damaged: its sparse features are inconsistent ({error})") from error
-        ids = json.loads(tensors["node_ids"].numpy().tobytes()) if "node_ids" in tensors else ()
-        return Graph(
-            x=x,
-            y=tensors["y"],
-            edges=tensors["edges"],
-            classes=tuple(json.loads(header["classes"])),
-            name=header["name"],
-            client=tensors.get("client"),
-            client_names=tuple(json.loads(header["client_names"])),
-            node_ids=tuple(ids),
-            meta=json.loads(header["meta"]),
-        ).validate(labelled)
+        try:
+            return _unpacked(tensors, header).validate(labelled)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise FedpubError(f"{path} is damaged ({error!r}); import the graph again") from error
+
+
+def _unpacked(tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> Graph:
+    """The graph of a file's content."""
+    if "x" in tensors:
+        x = tensors["x"]
+    else:
+        shape = tuple(tensors["x.shape"].tolist())
+        x = csr(tensors["x.indptr"], tensors["x.indices"], tensors["x.values"], shape)
+    ids = json.loads(tensors["node_ids"].numpy().tobytes()) if "node_ids" in tensors else ()
+    return Graph(
+        x=x,
+        y=tensors["y"],
+        edges=tensors["edges"],
+        classes=tuple(json.loads(header["classes"])),
+        name=header["name"],
+        client=tensors.get("client"),
+        client_names=tuple(json.loads(header["client_names"])),
+        node_ids=tuple(ids),
+        meta=json.loads(header["meta"]),
+    )
 
 
 def adjacency_of(edges: Tensor, num_nodes: int) -> Any:

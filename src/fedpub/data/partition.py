@@ -6,6 +6,7 @@ Adjacencies are sparse throughout, so the cost grows with the edges.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random as python_random
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from torch import Tensor
 from fedpub.data.download import cache_folder
 from fedpub.data.graph import Graph
 from fedpub.errors import FedpubError, unknown
-from fedpub.files import read_tensors, write_tensors
+from fedpub.files import file_name, read_tensors, write_tensors
 from fedpub.rng import derive, numpy_stream
 
 FORMAT = "fedpub-partition-1"
@@ -40,7 +41,7 @@ class Partition:
     scenario: str
     seed: int
     graph: str  # its name
-    digest: str  # of the graph's structure and labels
+    graph_digest: str  # of its structure and labels
     alpha: float | None = None  # dirichlet only
 
     @property
@@ -49,24 +50,32 @@ class Partition:
 
     @property
     def file_name(self) -> str:
-        return _file_name(self.graph, self.digest, self.scenario, self.num_clients, self.seed, self.alpha)
+        return _file_name(self.graph, self.graph_digest, self.scenario, self.num_clients, self.seed, self.alpha)
 
-    def save(self, path: Path) -> None:
-        tensors = {
-            "nodes": torch.cat(self.nodes),
-            "sizes": torch.tensor([len(own) for own in self.nodes]),
-        }
+    @property
+    def digest(self) -> str:
+        """SHA-256 of who holds what."""
+        return hashlib.sha256(b"".join(part.numpy().tobytes() for part in self._tensors().values())).hexdigest()
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return {"sizes": torch.tensor([len(own) for own in self.nodes]), "nodes": torch.cat(self.nodes)}
+
+    def save(self, path: str | Path) -> None:
         header = {"format": FORMAT, "scenario": self.scenario, "seed": str(self.seed), "graph": self.graph}
-        write_tensors(path, tensors, header | {"digest": self.digest, "alpha": json.dumps(self.alpha)})
+        header |= {"digest": self.graph_digest, "alpha": json.dumps(self.alpha)}
+        write_tensors(Path(path), self._tensors(), header)
 
     @staticmethod
-    def load(path: Path) -> Partition:
-        tensors, header = read_tensors(path)
+    def load(path: str | Path) -> Partition:
+        tensors, header = read_tensors(Path(path))
         if header.get("format") != FORMAT:
             raise FedpubError(f"{path} is not a partition of fedpub; make one with: fedpub data partition --help")
-        nodes = torch.split(tensors["nodes"], tensors["sizes"].tolist())
-        alpha = json.loads(header["alpha"])
-        return Partition(nodes, header["scenario"], int(header["seed"]), header["graph"], header["digest"], alpha)
+        try:
+            nodes = torch.split(tensors["nodes"], tensors["sizes"].tolist())
+            names = header["scenario"], int(header["seed"]), header["graph"], header["digest"]
+            return Partition(nodes, *names, json.loads(header["alpha"]))
+        except (KeyError, ValueError, RuntimeError) as error:
+            raise FedpubError(f"{path} is damaged ({error}); make it again with fedpub data partition") from error
 
 
 def partition(graph: Graph, scenario: str, clients: int | None = None, seed: int = 0, alpha: float = 0.5) -> Partition:
@@ -91,23 +100,27 @@ def cached_partition(graph: Graph, scenario: str, clients: int | None, seed: int
         raise unknown("scenario", scenario, SCENARIOS)
     count = _check_clients(graph, scenario, clients)
     kept = alpha if scenario == "dirichlet" else None
-    path = (
-        cache_folder()
-        / "partitions"
-        / _file_name(graph.name, graph.digest(features=False), scenario, count, seed, kept)
-    )
-    if path.is_file():
-        kept_one = Partition.load(path)
-        if kept_one.file_name == path.name and kept_one.digest == graph.digest(features=False):
-            return kept_one
+    digest = graph.digest(features=False)
+    path = cache_folder() / "partitions" / _file_name(graph.name, digest, scenario, count, seed, kept)
+    if (found := _kept(path, digest)) is not None:
+        return found
     made = partition(graph, scenario, clients, seed, alpha)
     made.save(path)
     return made
 
 
+def _kept(path: Path, graph_digest: str) -> Partition | None:
+    """What the cache has under this name, unless it is damaged or another graph's: then it is made anew."""
+    try:
+        found = Partition.load(path) if path.is_file() else None
+    except FedpubError:
+        return None
+    return found if found and (found.file_name, found.graph_digest) == (path.name, graph_digest) else None
+
+
 def _file_name(graph: str, digest: str, scenario: str, clients: int, seed: int, alpha: float | None) -> str:
     extra = "" if alpha is None else f"-alpha{alpha!r}"
-    return f"{graph}-{digest[:10]}-{scenario}{extra}-clients{clients}-seed{seed}.partition"
+    return f"{file_name(graph)}-{digest[:10]}-{scenario}{extra}-clients{clients}-seed{seed}.partition"
 
 
 def _check_clients(graph: Graph, scenario: str, clients: int | None) -> int:

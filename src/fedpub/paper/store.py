@@ -151,6 +151,7 @@ def _compute_group(group: list[Job], folder: Path, root: Path | None) -> Iterato
             from fedpub.paper.looks import LOOKS
 
             ready = ready or prepare(job.experiment, root)
+            RunDirectory(path).check_data(ready.graph.digest(), ready.partition.digest)
             write_text(path / f"{job.look}.json", json.dumps(LOOKS[job.look](job.experiment, ready)) + "\n")
         yield job
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ import numpy as np
 
 from fedpub.algorithms import METHODS
 from fedpub.errors import FedpubError
-from fedpub.files import atomic
+from fedpub.files import atomic, slug
 from fedpub.report.load import Loaded, Place, Relation
 from fedpub.report.summary import cell_names, curves, gains, methods
 from fedpub.tasks import TASKS
@@ -83,7 +82,7 @@ def _figures(runs: Sequence[Loaded]) -> Iterator[tuple[str, Figure]]:
 
 def _file_name(place: Place, name: str, used: set[str]) -> str:
     task = "" if place.task == "node-classification" else f"{place.task} "
-    plain = re.sub(r"[^a-z0-9]+", "-", f"{task}{name}".lower()).strip("-")[:80] or "cell"
+    plain = slug(f"{task}{name}".lower()) or "cell"
     unique = next(
         candidate for candidate in (plain, *(f"{plain}-{n}" for n in range(2, 1000))) if candidate not in used
     )

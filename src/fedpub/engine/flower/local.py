@@ -78,7 +78,7 @@ def deploy_local(
     with ExitStack() as stack:
         base = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedpub-")))
         place = out or base / "run"
-        RunDirectory.create(place, experiment.to_json(), ready.graph.digest())
+        RunDirectory.create(place, experiment.to_json(), ready.graph.digest(), ready.partition.digest)
         if out is not None:
             base = out / "deployment"
         coordinator, sites = lay_out(base, ready, experiment, terms, place)
