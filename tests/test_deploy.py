@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 import torch
 
@@ -172,7 +173,7 @@ def gate(tmp_path) -> Iterator[Gate]:
     coordinator, site = tmp_path / "coordinator", tmp_path / "site"
     make_authority(coordinator)
     make_certificate(coordinator, ["localhost"])
-    with Gate("127.0.0.1", 0, 1, coordinator) as made:
+    with Gate("127.0.0.1", 0, httpx.MockTransport(lambda _: httpx.Response(503)), coordinator) as made:
         own = prepare(Experiment(clients=2).resolved()).federation.subgraphs[0]
         write_subgraph(site / "piece.safetensors", own, tuple("01234"))
         config = SiteConfig("a", f"127.0.0.1:{made.port}", "")

@@ -128,15 +128,6 @@ def test_extras_are_optional(monkeypatch):
     assert "pip install 'fedpub[absent]'" in found["extra absent"].advice
 
 
-def test_a_deployment_needs_flowers_commands(monkeypatch):
-    declare(monkeypatch, ("deploy", "rich"))  # a package that is here
-    monkeypatch.setattr(doctor, "_command", lambda name: name != "flower-supernode")
-    found = findings("extras")["extra deploy"]
-    assert (found.state, found.found) == ("note", "the command flower-supernode is not found")
-    source = "".join(path.read_text() for path in (ROOT / "src/fedpub/engine/flower").glob("*.py"))
-    assert set(re.findall(r'command\("([\w-]+)"\)', source)) == set(doctor.FLOWER)
-
-
 def test_python_is_the_one_that_the_package_wants():
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
     assert wanted == ">=" + ".".join(map(str, doctor.PYTHON))

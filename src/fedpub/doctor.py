@@ -26,7 +26,6 @@ CHECKOUT = Path(__file__).parents[2]  # if it is one
 # Where a package's module is not named as the package is.
 MODULES = {"mlflow-skinny": "mlflow", "mkdocs-material": "material"}
 SLOW = ("torch-geometric", "igraph")  # are found, but not imported: that takes a second or half
-FLOWER = ("flwr", "flower-superlink", "flower-supernode")  # the commands that a deployment starts
 GIB = 2**30
 LITTLE_DISK, LITTLE_MEMORY, NARROW = 2.0, 2.0, 80  # GiB, GiB, columns
 MEMORY_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -160,17 +159,11 @@ def extras() -> Iterator[Finding]:
             continue
         found = [_package(wanted, essential=False) for wanted in _required(extra)]
         lacking = [f"{one.what} {one.found}" for one in found if one.state != "ok"]
-        if not lacking and extra == "deploy":
-            lacking = [f"the command {name} is not found" for name in FLOWER if not _command(name)]
         if lacking:
             advice = f"only if you need it: pip install 'fedpub[{extra}]'"
             yield Finding(f"extra {extra}", "note", "; ".join(lacking), advice)
         else:
             yield Finding(f"extra {extra}", "ok", ", ".join(one.found for one in found))
-
-
-def _command(name: str) -> bool:
-    return (Path(sys.executable).parent / name).is_file() or shutil.which(name) is not None
 
 
 def devices() -> Iterator[Finding]:

@@ -68,6 +68,15 @@ def append_text(path: Path, text: str) -> None:
         file.write(text)
 
 
+def append_line(path: Path, line: str) -> None:
+    """One more line, on a line of its own also where a kill or a full disk cut the last one in two."""
+    with _writing(path), path.open("ab+") as file:
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            line = line if file.read(1) == b"\n" else f"\n{line}"
+        file.write(f"{line}\n".encode())
+
+
 def remove_leftovers(folder: Path, names: Iterable[str]) -> None:
     """Remove what a killed process was writing in place of these files."""
     for name in names:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import tyro
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from fedpub.algorithms import METHODS
 from fedpub.cli.run import OneRun, named_method
@@ -91,7 +92,7 @@ def init_verb(arguments: list[str]) -> Callable[..., None]:
         make_certificate(folder, list(host), days)
         config.save(folder)
         write_text(folder / "config.json", config.experiment.to_json())  # for sites that want to know what they join
-        write_app(CoordinatorFolder(folder).flower / "app")
+        write_app(CoordinatorFolder(folder).app)
         write_text(CoordinatorFolder(folder).admitted, "# one site a line: its name and its public key\n")
         print(f"{folder} is ready: sites need its ca.pem, config.json and the address {host[0]}:{port}")
         print(f"then: fedpub coordinator admit --folder {folder} SITE.pub; fedpub coordinator start --folder {folder}")
@@ -201,17 +202,12 @@ def status(folder: Path = Path("coordinator"), json: bool = False) -> None:
     """
     from fedpub.engine.flower.folder import CoordinatorConfig, CoordinatorFolder
     from fedpub.engine.flower.keys import read_admitted
-    from fedpub.engine.flower.processes import is_alive
 
     place, config = CoordinatorFolder(folder), CoordinatorConfig.load(folder)
     out = place.out(config)
     rows, sites, events = read_rows(out), list(read_admitted(place.admitted)), place.read_events()
     sites = sites[: len(rows[-1].clients["val"])] if rows else sites  # later ones are not in this run
-    try:
-        running = is_alive(int(place.process.read_text(encoding="utf-8")))
-    except (OSError, ValueError):
-        running = False
-    finished = RunDirectory(out).finished
+    finished, running = RunDirectory(out).finished, place.is_in_use()
     found: dict[str, Any] = {
         "state": "finished" if finished else "running" if running else "stopped" if rows else "not begun",
         "round": rows[-1].round if rows else 0,
@@ -254,7 +250,7 @@ def status(folder: Path = Path("coordinator"), json: bool = False) -> None:
             one["refused"],
             one["last_problem"] or "",
         ]
-        table.add_row(*map(str, words))
+        table.add_row(*map(Text, map(str, words)))  # no markup: a site chose some of the words
     console.print(table)
 
 

@@ -93,7 +93,7 @@ def start(
     def end(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, end)  # as systemd ends a service: Flower's node is ended, too
+    signal.signal(signal.SIGTERM, end)  # as systemd ends a service: the coordinator is told
     try:
         run_site(place, lambda line: print(line, flush=True), once=once, wait=wait)
     except KeyboardInterrupt:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,7 @@ import torch
 
 from fedpub.engine.federate import Coordinator
 from fedpub.engine.setup import OnStep
-from fedpub.errors import FedpubError
 from fedpub.results import NO_SETUP, Row, RunDirectory
-
-LOCK_SECONDS = 60.0  # for a coordinator that was killed, and whose run has not noticed yet
 
 
 def play(
@@ -28,7 +24,7 @@ def play(
     if not (out / "config.json").is_file():
         RunDirectory.create(out, coordinator.experiment.to_json(), coordinator.run)
     store = RunDirectory(out)
-    with _alone(store):
+    with store.locked():
         if store.finished:
             return store.summary()
         start, _ = store.restore(torch.device("cpu"))
@@ -44,19 +40,3 @@ def play(
         summary = store.record.summary(coordinator.ctx.task.metric, list(known.test_sizes), known.setup or NO_SETUP)
         store.finish(summary, {})
         return summary
-
-
-@contextmanager
-def _alone(store: RunDirectory) -> Iterator[None]:
-    """The run directory for this process alone; an orphan of a killed coordinator is waited for."""
-    until = time.monotonic() + LOCK_SECONDS
-    with ExitStack() as stack:
-        while True:
-            try:
-                stack.enter_context(store.locked())
-                break
-            except FedpubError:
-                if time.monotonic() > until:
-                    raise
-                time.sleep(0.5)
-        yield

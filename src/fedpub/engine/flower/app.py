@@ -1,21 +1,16 @@
-"""The two ends as Flower knows them. Light: Flower starts a process for every message, and torch takes seconds to load.
+"""The two ends as apps of Flower's, for `flwr run` in a federation of Flower's own.
 
-A site's messages are handed to the process that `fedpub site start` keeps running, which has data and torch at hand
-(`socket` in the node's config). Where there is none, as in a federation of Flower's own, they are answered here, in the
-site's folder (`folder` in the node's config).
+There every node runs the code of whoever may start a run: with `fedpub site start` none of this is used. Light: Flower
+starts a process for every message, and torch takes seconds to load.
 """
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
-
-from fedpub.engine.flower.exchange import packed, unpacked
-from fedpub.engine.flower.relay import ask
 
 server, client = ServerApp(), ClientApp()
 
@@ -24,18 +19,14 @@ server, client = ServerApp(), ClientApp()
 def coordinate(grid: Grid, context: Context) -> None:
     from fedpub.engine.flower.server import coordinate
 
-    coordinate(grid, Path(str(context.run_config["folder"])), bool(context.run_config["joins"]))
+    coordinate(grid, Path(str(context.run_config["folder"])))
 
 
 @client.query()  # type: ignore[untyped-decorator]
 def answer(message: Message, context: Context) -> Message:
-    letter = unpacked(message.content) or b""
-    where = context.node_config.get("socket")
-    if where:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
-            line.connect(str(where))
-            return Message(packed(ask(line, letter)), reply_to=message)
+    """Answered in the site's folder, which the node's config names."""
+    from fedpub.engine.flower.exchange import packed, unpacked
     from fedpub.engine.flower.sites import open_site
 
     site = open_site(Path(str(context.node_config["folder"])))
-    return Message(packed(site.answer(letter)), reply_to=message)
+    return Message(packed(site.answer(unpacked(message.content) or b"")), reply_to=message)

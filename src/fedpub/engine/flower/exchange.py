@@ -1,68 +1,169 @@
 """Letters by Flower's messages.
 
 A site's process may die with a message in its hands: then no answer ever comes, and no error either. So a letter is
-sent again from time to time until the deadline; sites answer the same letter the same way.
+sent again when the site comes back, and from time to time until the deadline; sites answer the same letter the same
+way.
 """
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
 
-import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.supercore.inflatable.inflatable_object import get_object_body, get_object_head_values_from_object_content
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
 AGAIN = 20.0  # seconds before a letter is sent again
-POLL = 0.2
-LETTER = "letter"
+FIRST_POLL, LAST_POLL = 0.02, 0.2  # seconds between two looks for answers
+LETTER, KIND, BYTES = "letter", "fedpub.letter", "uint8"
+OBJECTS = 4096  # that one message may consist of; an array is in pieces of 5 MiB
+
+
+class Present(NamedTuple):
+    """A site that is there: its node, and how often it has come since the coordinator was started."""
+
+    node: int
+    arrivals: int = 0
+
+
+class Carrier(Protocol):
+    """Takes messages to nodes, and brings what they reply."""
+
+    def send(self, node: int, letter: bytes, ttl: float) -> str | None:
+        """The message's number; None where it cannot be sent now."""
+
+    def replies(self, numbers: Iterable[str]) -> dict[str, bytes | None]:
+        """What has come: an answer, of which nothing is known yet, or None for the carrier's own error."""
+
+    def forget(self) -> None:
+        """Drop what is still under way."""
 
 
 class FlowerExchange:
-    """Carries letters over a grid; `nodes` tells which of Flower's nodes each site is just now."""
+    """Carries letters; `present` tells which sites are there now, `alive` ends a wait that is in vain by an error."""
 
-    def __init__(self, grid: Any, nodes: Callable[[], Mapping[int, int]], again: float = AGAIN) -> None:
-        self._grid, self._nodes, self._again = grid, nodes, again
+    def __init__(
+        self,
+        carrier: Carrier,
+        present: Callable[[], Mapping[int, Present]],
+        again: float = AGAIN,
+        alive: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._carrier, self._present, self._again, self._alive = carrier, present, again, alive
 
     def __call__(self, letters: Mapping[int, bytes], deadline: float) -> dict[int, bytes]:
+        try:
+            return self._carried(letters, deadline)
+        finally:
+            self._carrier.forget()
+
+    def _carried(self, letters: Mapping[int, bytes], deadline: float) -> dict[int, bytes]:
         until = time.monotonic() + deadline
         pending: dict[str, int] = {}  # messages on their way, and to whom
-        sent: dict[int, float] = {}
+        sent: dict[int, tuple[Present, float]] = {}
         found: dict[int, bytes] = {}
+        pause = FIRST_POLL
         while len(found) < len(letters) and (now := time.monotonic()) < until:
-            there = self._nodes()
+            self._alive()
+            there = self._present()
             for client, letter in letters.items():
-                due = client not in sent or now - sent[client] > self._again
-                if client not in found and client in there and due:
-                    message = Message(packed(letter), there[client], "query", ttl=until - now + 60)
-                    for number in self._grid.push_messages([message]):
-                        pending[number] = client
-                    sent[client] = now
-            for reply in self._grid.pull_messages(list(pending)) if pending else ():
-                # An error comes from the link, not from the site: only what it replies to tells whose it is.
-                client = pending.pop(reply.metadata.reply_to_message_id, -1)
-                if client in found or client < 0:
+                if client in found or client not in there:
                     continue
-                if reply.has_error():
-                    sent[client] = time.monotonic() - self._again + 2  # again, but not at once
-                elif (answer := unpacked(reply.content)) is not None:
-                    found[client] = answer
-            time.sleep(POLL)
+                last, at = sent.get(client, (None, now))
+                if last != there[client] or now - at > self._again:
+                    number = self._carrier.send(there[client].node, letter, until - now + 60)
+                    sent[client] = there[client], now
+                    if number is not None:
+                        pending[number] = client
+            pause = min(1.2 * pause, LAST_POLL)
+            for number, answer in self._carrier.replies(pending).items():
+                client = pending.pop(number)
+                if client in found:
+                    continue
+                if answer is None:
+                    sent[client] = sent[client][0], time.monotonic() - self._again + 2  # again, but not at once
+                else:
+                    found[client], pause = answer, FIRST_POLL
+            if len(found) < len(letters):
+                time.sleep(pause)
         return found
 
 
+class GridCarrier:
+    """Over a grid of Flower's, in a federation of its own."""
+
+    def __init__(self, grid: Any) -> None:
+        self._grid = grid
+
+    def send(self, node: int, letter: bytes, ttl: float) -> str | None:
+        return next(iter(self._grid.push_messages([Message(packed(letter), node, "query", ttl=ttl)])), None)
+
+    def replies(self, numbers: Iterable[str]) -> dict[str, bytes | None]:
+        wanted, found = list(numbers), dict[str, bytes | None]()
+        for reply in self._grid.pull_messages(wanted) if wanted else ():
+            # An error comes from the link, not from the site: only what it replies to tells whose it is.
+            number = reply.metadata.reply_to_message_id
+            if number in wanted:
+                found[number] = None if reply.has_error() else unpacked(reply.content) or b""
+        return found
+
+    def forget(self) -> None:
+        """Flower drops what has expired."""
+
+
 def packed(letter: bytes) -> RecordDict:
-    array = np.frombuffer(letter, dtype=np.uint8)
-    return RecordDict({LETTER: ArrayRecord({LETTER: Array(array)}), "about": ConfigRecord({"size": len(letter)})})
+    return RecordDict({LETTER: ArrayRecord({LETTER: Array(BYTES, (len(letter),), KIND, letter)})})
 
 
 def unpacked(content: RecordDict) -> bytes | None:
-    """The letter of a message; None where it is none of ours."""
+    """The letter of a message, its bytes as they are: no header in them is believed. None where it is none of ours."""
     record = content.get(LETTER)
-    if not isinstance(record, ArrayRecord) or LETTER not in record:
+    array = record.get(LETTER) if isinstance(record, ArrayRecord) else None
+    if not isinstance(array, Array) or (array.dtype, array.stype) != (BYTES, KIND):
         return None
+    return array.data if array.shape == (len(array.data),) else None
+
+
+class IncompleteError(Exception):
+    """An object of a message is not there yet."""
+
+
+def letter_of(number: str, fetch: Callable[[str], bytes], largest: int) -> bytes | None:
+    """The letter of the message with this number, whose objects `fetch` gets; None where it is none of ours.
+
+    Whatever the objects hold: no more than `largest` bytes are taken, and only an IncompleteError or an error of
+    `fetch` itself gets out.
+    """
+    contents: dict[str, bytes] = {}
+    missing, taken = [number], 0
+    while missing:
+        one = missing.pop()
+        if one in contents:
+            continue
+        content = contents[one] = fetch(one)
+        taken += len(content)
+        try:
+            missing += get_object_head_values_from_object_content(content)[1]
+        except (ValueError, OverflowError):
+            return None
+        if taken > largest or len(contents) + len(missing) > OBJECTS:
+            return None
     try:
-        array = record[LETTER].numpy()
-    except (ValueError, TypeError, OSError):
+        if sum(_lengths(contents)) > largest:
+            return None
+        message = inflate_object_from_contents(number, contents)
+        return unpacked(message.content) if isinstance(message, Message) and message.has_content() else None
+    except Exception:  # whatever it is, it is no letter
         return None
-    return bytes(array.tobytes()) if array.dtype == np.uint8 and array.ndim == 1 else None
+
+
+def _lengths(contents: Mapping[str, bytes]) -> Iterable[int]:
+    """How long arrays would become: their pieces may be named more than once."""
+    for content in contents.values():
+        kind, pieces, _ = get_object_head_values_from_object_content(content)
+        if kind == Array.__qualname__:
+            order = json.loads(get_object_body(content, Array))["arraychunk_ids"]
+            yield sum(len(contents[pieces[at]]) for at in order)

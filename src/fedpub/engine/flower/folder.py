@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from fedpub.engine.federate import Terms
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
-from fedpub.files import append_text, write_text
+from fedpub.files import append_line, write_text
+from fedpub.shown import shown
 
 CONFIG = "coordinator.json"
 
@@ -58,32 +61,13 @@ class CoordinatorFolder:
         return self.path / "admitted.txt"
 
     @property
-    def nodes(self) -> Path:
-        """Which of Flower's nodes each site's key is."""
-        return self.path / "nodes.json"
-
-    @property
     def events(self) -> Path:
         return self.path / "events.jsonl"
 
     @property
-    def process(self) -> Path:
-        """The process that plays the rounds."""
-        return self.path / "server.pid"
-
-    @property
-    def failure(self) -> Path:
-        return self.path / "failed.txt"
-
-    @property
-    def joined(self) -> Path:
-        """There when every new site has had its turn."""
-        return self.path / "joined"
-
-    @property
-    def flower(self) -> Path:
-        """Flower's own files: its app, configuration and database."""
-        return self.path / "flower"
+    def app(self) -> Path:
+        """For a federation of Flower's own."""
+        return self.path / "flower" / "app"
 
     @property
     def logs(self) -> Path:
@@ -92,12 +76,50 @@ class CoordinatorFolder:
     def out(self, config: CoordinatorConfig) -> Path:
         return (self.path / config.out).resolve()
 
-    def event(self, site: str | None, what: str, number: int, reason: str) -> None:
-        line = {"time": round(time.time(), 3), "site": site, "event": what, "round": number, "reason": reason}
-        append_text(self.events, json.dumps(line) + "\n")
+    def event(self, site: str | None, what: str, number: int, reason: str) -> dict[str, Any]:
+        """Write down what happened; sites choose some of these words."""
+        line = {"time": round(time.time(), 3), "site": site, "event": what, "round": number, "reason": shown(reason)}
+        append_line(self.events, json.dumps(line))
+        return line
 
     def read_events(self) -> list[dict[str, Any]]:
+        """All events but those that a kill or a full disk cut in two."""
         if not self.events.is_file():
             return []
-        lines = self.events.read_text(encoding="utf-8").splitlines()
-        return [json.loads(line) for line in lines if line.endswith("}")]
+        found = []
+        for line in self.events.read_text(encoding="utf-8", errors="replace").splitlines():
+            with contextlib.suppress(ValueError):
+                one = json.loads(line)
+                if isinstance(one, dict) and {"time", "site", "event", "round", "reason"} <= one.keys():
+                    found.append(one)
+        return found
+
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Only one process at a time coordinates; the system ends this when the process ends, however it does."""
+        with self._lock.open("ab") as file:
+            if not _is_locked_by_us(file):
+                raise FedpubError(f"{self.path} has a coordinator at work already; end that one first")
+            yield
+
+    def is_in_use(self) -> bool:
+        if not self._lock.is_file():
+            return False
+        with self._lock.open("rb") as file:
+            return not _is_locked_by_us(file)
+
+    @property
+    def _lock(self) -> Path:
+        return self.path / "lock"
+
+
+def _is_locked_by_us(file: IO[bytes]) -> bool:
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except ImportError:  # Windows has no such lock
+        return True
+    except OSError:
+        return False
+    return True

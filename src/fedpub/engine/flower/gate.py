@@ -1,7 +1,6 @@
-"""The coordinator's one public door: sites reach the part of the SuperLink that is for them, and nothing else.
+"""The coordinator's one door: admitted sites reach the part of Flower's link that is for them, and nothing else.
 
-The SuperLink serves sites, runs and their control on one port, and control is open to whoever reaches it. So it listens
-on this machine alone; through the gate admitted sites reach the endpoints below, with requests of bounded size.
+The link has no port of its own. Through the gate signed requests of bounded size get to the endpoints below.
 """
 
 from __future__ import annotations
@@ -25,18 +24,17 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from fedpub.engine.flower.keys import ADMITTED, CA, SERVER, SERVER_KEY, fingerprint, line_of, read_admitted
+from fedpub.engine.flower.keys import ADMITTED, SERVER, SERVER_KEY, fingerprint, line_of, read_admitted
 from fedpub.errors import FedpubError
+from fedpub.shown import shown
 
 FLEET = "/v1/fleet/"
-# What a SuperNode with a key calls. It does not register itself: the coordinator does.
+# What a site calls. It does not register itself: admission is by the coordinator. And there is no app to get.
 ENDPOINTS = frozenset(
     {
         "activate-node",
         "confirm-message-received",
         "deactivate-node",
-        "get-fab",
-        "get-run",
         "pull-messages",
         "pull-object",
         "push-messages",
@@ -64,28 +62,29 @@ class _HttpError(Exception):
 class Gate:
     """A proxy in a thread of its own, with the certificate, the authority and the admission list of `folder`.
 
+    - `link`: what answers: Flower's link in this process, as httpx carries requests to it.
     - `largest`: bytes of one request; Flower sends arrays in pieces of 5 MiB, all else in one.
-    - `most`: requests at a time; SuperNodes try again later when told so.
+    - `most`: requests at a time; sites try again later when told so.
     - `head_seconds`: for the beginning of a request, and for an open connection without one.
-    - `idle_seconds`: without a single byte, from a site or from the SuperLink.
+    - `idle_seconds`: without a single byte from a site, or an answer from the link.
     """
 
     def __init__(
         self,
         host: str,
         port: int,
-        superlink_port: int,
+        link: httpx.AsyncBaseTransport,
         folder: Path,
         *,
-        largest: int = 2**30,
+        largest: int = 2**25,
         most: int = 64,
         head_seconds: float = 10.0,
         idle_seconds: float = 30.0,
     ) -> None:
         self.host, self.port = host, port
-        self._superlink = f"https://127.0.0.1:{superlink_port}"
+        self._link = link
         self._folder = folder
-        self._admission = _Admission(folder / ADMITTED)
+        self.admission = Admission(folder / ADMITTED)
         self._largest, self._most = largest, most
         self._head_seconds, self._idle_seconds = head_seconds, idle_seconds
         self._busy = 0
@@ -96,7 +95,7 @@ class Gate:
 
     def start(self) -> Gate:
         """Serve; `port` is then the real one where 0 was asked for."""
-        self._admission.read()
+        self.admission.read()
         self._thread = threading.Thread(target=self._run, name="fedpub-gate", daemon=True)
         self._thread.start()
         self._ready.wait()
@@ -110,6 +109,9 @@ class Gate:
         if self._thread is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stopping.set)
             self._thread.join()
+
+    def is_serving(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
 
     def __enter__(self) -> Gate:
         return self.start()
@@ -129,21 +131,14 @@ class Gate:
 
     async def _serve(self) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        own, theirs = self._contexts()
-        async with httpx.AsyncClient(
-            verify=theirs,
-            trust_env=False,  # no proxy lies between two ports of one machine
-            headers={"Accept-Encoding": "identity"},
-            timeout=httpx.Timeout(self._idle_seconds, connect=5.0),
-            # The SuperLink closes what is idle for 5 seconds: never use a connection that it is about to close.
-            limits=httpx.Limits(max_connections=self._most, keepalive_expiry=2.0),
-        ) as self._upstream:
+        context = self._context()
+        async with httpx.AsyncClient(transport=self._link, timeout=None) as self._upstream:
             try:
                 server = await asyncio.start_server(
                     self._connection,
                     self.host,
                     self.port,
-                    ssl=own,
+                    ssl=context,
                     ssl_handshake_timeout=self._head_seconds,
                     ssl_shutdown_timeout=1.0,
                 )
@@ -158,11 +153,11 @@ class Gate:
                 task.cancel()
             await asyncio.gather(*self._connections, return_exceptions=True)
 
-    def _contexts(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    def _context(self) -> ssl.SSLContext:
         try:
-            own = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            own.load_cert_chain(self._folder / SERVER, self._folder / SERVER_KEY)
-            return own, ssl.create_default_context(cafile=self._folder / CA)
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(self._folder / SERVER, self._folder / SERVER_KEY)
+            return context
         except OSError as error:
             raise FedpubError(f"the certificates in {self._folder} are no good ({error}); make them again") from error
 
@@ -183,8 +178,8 @@ class Gate:
                     await client.discard()
                     break
             writer.close()
-        # Gone, too slow, not HTTP, or cut by the SuperLink in the middle of an answer.
-        except (TimeoutError, OSError, h11.ProtocolError, httpx.TransportError):
+        # Gone, too slow, or not HTTP.
+        except (TimeoutError, OSError, h11.ProtocolError):
             writer.transport.abort()
         except asyncio.CancelledError:  # by `stop`; here the task ends anyway
             writer.transport.abort()
@@ -198,7 +193,7 @@ class Gate:
             await self._fleet(client, request, name)
         elif request.method == b"GET" and path == ASK:
             asked = parse_qs(query).get("key", [""])[0]
-            site = next((site for key, site in self._admission.now().items() if fingerprint(key) == asked), None)
+            site = next((site for key, site in self.admission.now().items() if fingerprint(key) == asked), None)
             told = {"admitted": site is not None, "site": site, "time": time.time()}
             await client.answer(200, json.dumps(told), "application/json")
         else:
@@ -218,7 +213,7 @@ class Gate:
             self._busy -= 1
 
     def _sender(self, headers: Headers, address: str) -> str:
-        """The admitted site whose key signed this request. That its time is recent, the SuperLink checks."""
+        """The admitted site whose key signed this request. That its time is recent, Flower checks."""
         unsigned = _HttpError(
             NOT_ADMITTED, "the request is not signed with a site's key; sites enter with `fedpub site start`"
         )
@@ -230,9 +225,9 @@ class Gate:
             line = line_of(key)
         except (KeyError, ValueError, UnsupportedAlgorithm):
             raise unsigned from None
-        site = self._admission.now().get(line)
+        site = self.admission.now().get(line)
         if site is None:
-            self._admission.tell_refused(line, address)
+            self.admission.tell_refused(line, address)
             raise _HttpError(
                 NOT_ADMITTED, f"the key {fingerprint(line)} is not admitted; see `fedpub coordinator admit`"
             )
@@ -243,30 +238,31 @@ class Gate:
         return site
 
     async def _forward(self, client: _Client, name: str, headers: Headers, site: str) -> None:
-        content = self._bounded(client.body(), site)
-        request = self._upstream.build_request("POST", self._superlink + FLEET + name, headers=headers, content=content)
+        body = await self._bounded(client.body(), site)
+        headers = headers | {b"content-length": str(len(body)).encode()}
         try:
-            response = await self._upstream.send(request, stream=True)
-        except httpx.TimeoutException:
-            raise _HttpError(504, "the SuperLink does not answer in time; try again later") from None
-        except httpx.TransportError:
-            raise _HttpError(502, "the SuperLink cannot be reached; try again later") from None
-        try:
-            await client.begin(response.status_code, _passed(response.headers.raw))
-            async for chunk in response.aiter_raw():
-                await client.send(h11.Data(data=chunk))
-            await client.send(h11.EndOfMessage())
-        finally:
-            await response.aclose()
+            async with asyncio.timeout(self._idle_seconds):
+                response = await self._upstream.post(
+                    f"http://link{FLEET}{name}", headers=[*headers.items()], content=body
+                )
+        except TimeoutError:
+            raise _HttpError(504, "the link does not answer in time; try again later") from None
+        except Exception as error:  # whatever a request does to Flower, the next one is served
+            log.warning("the link failed at %s of %s: %s", name, site, shown(repr(error)))
+            raise _HttpError(502, "the link failed; try again later") from None
+        headers = _passed(response.headers.raw) | {b"content-length": str(len(response.content)).encode()}
+        await client.begin(response.status_code, headers)
+        await client.send(h11.Data(data=response.content))
+        await client.send(h11.EndOfMessage())
 
-    async def _bounded(self, body: AsyncIterator[bytes], site: str) -> AsyncIterator[bytes]:
+    async def _bounded(self, body: AsyncIterator[bytes], site: str) -> bytes:
         """Counted as it comes: a length need not be declared."""
-        taken = 0
+        taken = bytearray()
         async for chunk in body:
-            taken += len(chunk)
-            if taken > self._largest:
+            taken += chunk
+            if len(taken) > self._largest:
                 raise self._too_large(site)
-            yield chunk
+        return bytes(taken)
 
     def _too_large(self, site: str) -> _HttpError:
         sentence = f"{site} sent more than the {self._largest} bytes that one request may have"
@@ -274,7 +270,7 @@ class Gate:
         return _HttpError(413, sentence)
 
 
-class _Admission:
+class Admission:
     """The admission list as it is now; read again only when the file has changed."""
 
     def __init__(self, path: Path) -> None:
@@ -328,7 +324,7 @@ class _Client:
                 async with asyncio.timeout(self._idle_seconds):
                     event = await self._event()
             except TimeoutError:
-                # Not 408, after which a SuperNode gives up: the network may be better soon.
+                # The network may be better soon.
                 raise _HttpError(503, f"nothing came for {self._idle_seconds:g} seconds; try again later") from None
             if not isinstance(event, h11.Data):
                 return

@@ -31,7 +31,7 @@ ADMITTED = "admitted.txt"
 KEY_TYPE = "ecdsa-sha2-nistp384"
 SITE = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 HOST_NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?(\.[A-Za-z0-9_-]{1,63})*")
-ALWAYS = ("localhost", "127.0.0.1", "::1")  # the gate speaks to the SuperLink on the same machine
+ALWAYS = ("localhost", "127.0.0.1", "::1")  # for a federation on one machine
 SOON = timedelta(days=14)
 
 
@@ -56,13 +56,13 @@ def make_certificate(folder: Path, hosts: Sequence[str], days: int = 397) -> Non
 
     A renewed certificate keeps its key, so that the two files never disagree.
     """
-    authority, signer = _certificate(folder / CA), _private_key(folder / CA_KEY)
+    authority, signer = _certificate(folder / CA), private_key(folder / CA_KEY)
     now = datetime.now(UTC)
     if authority.not_valid_after_utc <= now:
         raise FedpubError(f"{folder / CA} has expired; make a new authority and give its {CA} to every site")
     names = [_general_name(host) for host in dict.fromkeys((*hosts, *ALWAYS))]
     if (folder / SERVER_KEY).exists():
-        key = _private_key(folder / SERVER_KEY)
+        key = private_key(folder / SERVER_KEY)
     else:
         key = ec.generate_private_key(ec.SECP384R1())
         _write_private(folder / SERVER_KEY, _pem(key))
@@ -83,7 +83,7 @@ def check_certificate(folder: Path) -> str | None:
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature) as error:
         raise FedpubError(f"{folder / SERVER} was not signed by {folder / CA}; make a new certificate") from error
-    if _private_key(folder / SERVER_KEY).public_key() != certificate.public_key():
+    if private_key(folder / SERVER_KEY).public_key() != certificate.public_key():
         raise FedpubError(f"{folder / SERVER_KEY} does not belong to {folder / SERVER}; make a new certificate")
     soon = None
     for path, one in ((folder / CA, authority), (folder / SERVER, certificate)):
@@ -146,7 +146,7 @@ def _general_name(host: str) -> x509.GeneralName:
 
 
 def make_site_key(path: Path) -> str:
-    """A site's private key at `path`, in the format that SuperNodes read; returns its public line."""
+    """A site's private key at `path`, in the format that Flower reads; returns its public line."""
     if path.exists():
         raise FedpubError(f"{path} exists already and a coordinator may know it; choose another name or remove it")
     _write_private(path, _pem(ec.generate_private_key(ec.SECP384R1()), serialization.PrivateFormat.OpenSSH))
@@ -155,7 +155,7 @@ def make_site_key(path: Path) -> str:
 
 def public_line(path: Path) -> str:
     """The public half of a site's private key; its comment is the file's name without `.key`."""
-    public = line_of(_private_key(path).public_key())
+    public = line_of(private_key(path).public_key())
     return f"{public} {path.name.removesuffix('.key')}"
 
 
@@ -290,7 +290,7 @@ def _certificate(path: Path) -> x509.Certificate:
         raise FedpubError(f"{path} is not a certificate in PEM format; make it again") from error
 
 
-def _private_key(path: Path) -> ec.EllipticCurvePrivateKey:
+def private_key(path: Path) -> ec.EllipticCurvePrivateKey:
     content = _read(path)
     load = serialization.load_ssh_private_key if b"OPENSSH" in content else serialization.load_pem_private_key
     try:

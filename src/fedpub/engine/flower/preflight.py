@@ -1,6 +1,6 @@
-"""What keeps a site from its coordinator, said before a SuperNode tries for ever.
+"""What keeps a site from its coordinator, said in a sentence.
 
-The question goes the way that the SuperNode will go: with the same library, through the same proxy.
+The question goes the way that letters go: with the same library, through the same proxy.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class UnreachableError(FedpubError):
 def check_coordinator(address: str, ca: Path, public_line: str, timeout: float = 10) -> str:
     """The name under which the coordinator at HOST:PORT admits this key; an error that says what is in the way."""
     url = _url(address)
-    context = _context(ca)
+    context = context_of(ca)
     asked = time.time()
     try:
         response = _ask(url, context, public_line, timeout)
@@ -66,7 +66,7 @@ def _url(address: str) -> str:
     raise FedpubError(f"the coordinator's address {address!r} is not HOST:PORT, such as fl.example.org:9443")
 
 
-def _context(ca: Path) -> ssl.SSLContext:
+def context_of(ca: Path) -> ssl.SSLContext:
     wanted = "the ca.pem that the coordinator gave you"
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # which trusts nobody else
@@ -139,7 +139,7 @@ def _certificate_error(error: ssl.SSLCertVerificationError, address: str, ca: Pa
 
 def _names(address: str, ca: Path, timeout: float) -> list[str]:
     """Whom the certificate is for: asked once more without comparing the name; all else is verified as before."""
-    context = _context(ca)
+    context = context_of(ca)
     context.check_hostname = False
     try:
         with (

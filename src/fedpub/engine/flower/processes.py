@@ -1,11 +1,10 @@
-"""Flower's processes: started with what they need, ended with whoever started them."""
+"""Processes: started with what they need, ended with whoever started them."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -16,7 +15,6 @@ from pathlib import Path
 from fedpub.errors import FedpubError
 
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
-LEADER = "FEDPUB_LEADER"  # the environment tells Flower's processes whom they belong to
 PR_SET_PDEATHSIG = 1
 GRACE = 15.0
 
@@ -28,27 +26,16 @@ def require_flower() -> None:
         raise FedpubError("this needs Flower, which is not installed: pip install 'fedpub[deploy]'") from error
 
 
-def command(name: str) -> str:
-    """A program beside this Python, else on the path."""
-    beside = Path(sys.executable).parent / name
-    found = str(beside) if beside.is_file() else shutil.which(name)
-    if not found:
-        raise FedpubError(f"{name} is not installed: pip install 'fedpub[deploy]'")
-    return found
-
-
 def start(words: Sequence[str | Path], log: Path, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
     """A process of its own group whose output goes to a file, and which does not outlive this one."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    # Its children find this Python's programs, whether or not the environment was activated.
-    beside = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     with log.open("ab") as file:
         return subprocess.Popen(
             [str(word) for word in words],
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **QUIET, "PATH": beside, **(env or {})},
+            env={**os.environ, **QUIET, **(env or {})},
             start_new_session=True,
             preexec_fn=_end_with_parent if sys.platform == "linux" else None,
         )
@@ -75,13 +62,3 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
