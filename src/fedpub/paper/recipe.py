@@ -268,5 +268,5 @@ def _p_text(p_value: float | None) -> str:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """The mean over all cells; none where one is missing, since it could not be compared."""
-    return None if None in values else float(np.mean([value for value in values if value is not None]))
+    """The mean over all cells; none where one is missing, since it could not be compared, or where there is no cell."""
+    return None if None in values or not values else float(np.mean([value for value in values if value is not None]))
