@@ -304,6 +304,7 @@ MEANING = {
     "active": "which entries of the weights are sent: those whose mask is not zero",
     "embedding": "the mean output of its model on the random proxy graph",
     "alone_val": "the validation accuracy of the model that it trains alone",
+    "alone_loss": "the validation loss of that model",
     "personal": "its masked weights, of which the server computes the embedding",
     "labels": "how many training nodes of each class it has",
     "features": "the features of its nodes, in the clear",

@@ -104,6 +104,20 @@ def assert_trees_equal(one: Tree, other: Tree, exact: bool = True) -> None:
         torch.testing.assert_close(one[name], other[name], **tolerance, msg=lambda text, name=name: f"{name}: {text}")
 
 
+def few_of_one_class(count: int = 60, rare: int = 3) -> Graph:
+    """Two clients with a path each, in which one node of twenty is of the second class; features tell a little."""
+    stream = torch.Generator().manual_seed(1)
+    y = torch.zeros(2 * count, dtype=torch.int64)
+    for start in (0, count):
+        y[start + torch.randperm(count, generator=stream)[:rare]] = 1
+    path = torch.arange(count)
+    edges = torch.cat([torch.stack([path[:-1], path[1:]]) + start for start in (0, count)], 1)
+    x = torch.rand(2 * count, 6, generator=stream, dtype=torch.float64) + 0.2 * y[:, None]
+    return Graph(
+        x, y, edges, ("usual", "rare"), name="few", client=torch.arange(2 * count) // count, client_names=("one", "two")
+    ).validate()
+
+
 # Five natural clients in two communities.
 TINY = Communities(
     subgraphs=(3, 2),

@@ -13,7 +13,7 @@ import torch
 from fedpub.data.subgraph_files import write_subgraph
 from fedpub.engine import federate
 from fedpub.engine.deployed import play
-from fedpub.engine.federate import Coordinator, Known, Terms
+from fedpub.engine.federate import Coordinator, Known, Terms, _first, _measured
 from fedpub.engine.joining import Finished, check_joinable
 from fedpub.engine.site import OnePiece, Site, check_agreed
 from fedpub.engine.table import Table
@@ -240,6 +240,19 @@ def test_rounded_uploads_are_smaller_and_as_good(precision, tmp_path):
     assert results[precision] == pytest.approx(results["exact"], abs=0.05)
 
 
+def test_of_rounds_that_are_level_the_coordinator_keeps_the_one_of_lower_loss():
+    """Two sites, whose accuracies change places: the mean is 0.5 in every round. Test values decide nothing."""
+    first = {"val": 0.1, "val_loss": 2.0, "test": 0.1, "test_f1": 0.1, "sparsity": 0.0}
+    clients = _first(Known(("a", "b"), 5, ("x", "y"), (1, 1), (), (first, first)))
+    found = []
+    for number, (loss, test) in enumerate(((0.9, 0.9), (0.7, 0.2), (0.8, 1.0)), 1):
+        metrics = [first | {"val": val, "val_loss": loss, "test": test} for val in ((0.3, 0.7), (0.7, 0.3))[number % 2]]
+        answers = {client: Letter("round", {"metrics": one}, {}) for client, one in enumerate(metrics)}
+        clients = _measured(clients, answers, number)
+        found.append(int(clients["best"]))
+    assert found == [1, 2, 2]
+
+
 def test_every_site_keeps_the_model_of_the_best_round(tmp_path):
     experiment = small("fedpub", rounds=5, fraction=0.5, epochs=3)
     run(experiment, tmp_path / "simulated")
@@ -275,7 +288,8 @@ def test_a_new_site_joins_a_finished_run(method, tmp_path):
     assert set(told["nearest"]) == {"site-0", "site-1", "site-2"}
     assert sum(told["nearest"].values()) == pytest.approx(1, abs=1e-5)
     assert (len(set(told["nearest"].values())) > 1) == (method == "fedpub")
-    assert told["kept"] == ("joined" if told["joined"]["val"] >= told["alone"]["val"] else "alone")
+    joined, alone = ((told[which]["val"], -told[which]["val_loss"]) for which in ("joined", "alone"))
+    assert told["kept"] == ("joined" if joined > alone else "alone")
     _, card = load_model(place / "model")
     assert card.test == pytest.approx(told[told["kept"]]["test"])
     assert json.loads((place / "join.json").read_text()) == told

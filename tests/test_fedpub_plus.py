@@ -10,7 +10,7 @@ import torch
 
 from fedpub.algorithms import FedPub, Local
 from fedpub.algorithms.fedpub_plus import ALONE, LOCAL, LOCAL_DROPOUT, FedPubPlus
-from fedpub.data.subgraph import subgraph_of
+from fedpub.data.subgraph import Subgraph, subgraph_of
 from fedpub.engine.simulate import Federation, first_weights, simulate
 from fedpub.engine.size import message_bytes
 from fedpub.errors import FedpubError
@@ -20,12 +20,14 @@ from fedpub.models import GCN, Dropout
 from fedpub.models.beside import CHOSEN, SECOND, Beside, apart, together
 from fedpub.models.columns import Columns
 from fedpub.models.twin import Twin
+from fedpub.results import Row
 from fedpub.tasks import NodeClassification
 from fedpub.tree import State, Tree, pack, stacked, tree_map
 from small import (
     NODES,
     assert_trees_equal,
     context,
+    few_of_one_class,
     random_tree,
     small_clients,
     small_graph,
@@ -49,7 +51,9 @@ def one_number(mean: float, now: float, rounds: int, **others: torch.Tensor | Tr
     """The state of a client whose models are one number each."""
     state: State = {"weights": leaf(now), "masks": leaf(1.0), "mean": leaf(mean), "rounds": numbers(rounds)}
     state |= {ALONE + "weights": leaf(5.0), ALONE + "val_mean": numbers(0.18), "val_mean": numbers(0.288)}
-    return state | {"kept": leaf(9.0), "kept_val": numbers(-1.0), "kept_mean": numbers(0.6)} | others
+    state |= {"loss": numbers(0.4), ALONE + "loss": numbers(0.3), "kept_loss": numbers(0.5)}
+    state |= {"kept": leaf(9.0), "kept_val": numbers(-1.0), "kept_mean": numbers(0.6), "kept_mean_loss": numbers(0.7)}
+    return state | others
 
 
 def test_the_mean_over_rounds():
@@ -80,30 +84,46 @@ def test_the_federated_model_must_be_better_by_the_margin(kept_val, alone):
 
 
 @pytest.mark.parametrize(
-    ("rounds", "mean", "kept", "val", "best"),
-    [(2, 0.7, 5.0, 0.5, 0.7), (2, 0.6, 9.0, -1.0, 0.6), (0, 0.7, 9.0, -1.0, 0.6)],
-    ids=["a better round", "as good a round", "none of its own"],
+    ("rounds", "mean", "mean_loss", "new"),
+    [(2, 0.7, 0.9, True), (2, 0.6, 0.7, False), (2, 0.6, 0.65, True), (2, 0.5, 0.1, False), (0, 0.7, 0.1, False)],
+    ids=["a better round", "as good a round", "one of lower loss", "a worse one", "none of its own"],
 )
-def test_the_model_trained_alone_is_kept_from_the_best_round(rounds, mean, kept, val, best):
+def test_the_model_trained_alone_is_kept_from_the_best_round(rounds, mean, mean_loss, new):
     """Of the last round when its mean was above all before; the mean 0.18 of its accuracy is 0.5 after two rounds."""
-    done = FedPubPlus(average=0.8)._keep(one_number(0.56, 2.0, rounds), numbers(mean))
-    assert done["kept"]["w"].item() == kept
-    assert done["kept_val"].item() == pytest.approx(val)
-    assert done["kept_mean"].item() == best
+    done = FedPubPlus(average=0.8)._keep(one_number(0.56, 2.0, rounds), numbers(mean), numbers(mean_loss))
+    assert done["kept"]["w"].item() == (5.0 if new else 9.0)
+    found = [done[name].item() for name in ("kept_val", "kept_loss", "kept_mean", "kept_mean_loss")]
+    assert found == pytest.approx([0.5, 0.3, mean, mean_loss] if new else [-1.0, 0.5, 0.6, 0.7])
+
+
+@pytest.mark.parametrize(("kept_loss", "alone"), [(0.3, 1), (0.4, 1), (0.5, 0)])
+def test_where_both_models_are_right_equally_often_the_lower_loss_decides(kept_loss, alone):
+    """Both 0.8; the federated model's loss is 0.4."""
+    state = one_number(0.56, 2.0, 2, kept_val=numbers(0.8), kept_loss=numbers(kept_loss))
+    assert FedPubPlus().personal(state)[CHOSEN].item() == alone
+    better_by_less = state | {"kept_val": numbers(0.795)}
+    assert FedPubPlus().personal(better_by_less)[CHOSEN].item() == 1, "by less than the margin, whatever the loss"
 
 
 @pytest.mark.parametrize(
-    ("claimed", "mean"),
-    [((0.5, 0.7, -1.0), 0.6), ((-1.0, -1.0, -1.0), -1.0), ((99.0, 0.5, 0.0), 0.5), ((0.8, -0.9, -9.0), 0.8)],
+    ("claimed", "mean", "mean_loss"),
+    [
+        ((0.5, 0.7, -1.0), 0.6, 2.0),
+        ((-1.0, -1.0, -1.0), -1.0, -1.0),
+        ((99.0, 0.5, 0.0), 0.5, 4 / 3),
+        ((0.8, -0.9, -9.0), 0.8, 1.0),
+    ],
     ids=["one has nothing to judge by", "nobody has", "one exaggerates", "two understate"],
 )
-def test_the_server_tells_everybody_the_mean_accuracy_of_the_models_trained_alone(claimed, mean):
+def test_the_server_tells_everybody_the_means_of_the_models_trained_alone(claimed, mean, mean_loss):
+    """Losses 1, 3 and one below zero, which there is not; the mean is over those whose accuracy is known."""
     method = FedPubPlus(tau=3.0, masks=False, similarity=False)
     server = method.init_server(random_tree(ONE), 4)
     assert method.send(server, torch.arange(4))[ALONE + "val"].tolist() == [-1] * 4
-    up = {"weights": random_tree(ONE, 3), ALONE + "val": numbers(*claimed)}
+    up = {"weights": random_tree(ONE, 3), ALONE + "val": numbers(*claimed), ALONE + "loss": numbers(1.0, 3.0, -5.0)}
     done, _ = method.server(context(), server, torch.arange(3), up)
     assert method.send(done, torch.arange(4))[ALONE + "val"].tolist() == pytest.approx([mean] * 4)
+    assert method.send(done, torch.arange(4))[ALONE + "loss"].tolist() == pytest.approx([mean_loss] * 4)
 
 
 def test_who_is_away_counts_with_its_last_accuracy():
@@ -111,7 +131,11 @@ def test_who_is_away_counts_with_its_last_accuracy():
     method = FedPubPlus(tau=3.0, masks=False, similarity=False)
     server = method.init_server(random_tree(ONE), 2)
     for ids, claimed in (([0, 1], (0.5, 0.7)), ([1], (0.9,))):
-        up = {"weights": random_tree(ONE, len(ids)), ALONE + "val": numbers(*claimed)}
+        up = {
+            "weights": random_tree(ONE, len(ids)),
+            ALONE + "val": numbers(*claimed),
+            ALONE + "loss": numbers(*claimed),
+        }
         server, _ = method.server(context(), server, torch.tensor(ids), up)
     assert method.send(server, torch.tensor([0]))[ALONE + "val"].tolist() == pytest.approx([0.7])
 
@@ -140,7 +164,9 @@ def test_who_has_nothing_to_judge_by_uses_the_federated_model():
     plus = FedPubPlus(tau=3.0, margin=9.0)  # nobody is better by so much
     federation = Federation(own, 3, torch.device("cpu"), torch.float64)
     *_, last = simulate(plus, context(plus.net(ONE, TASK), dropout=0.3), federation, 4)
-    assert plus.personal(last.snapshot.clients)[CHOSEN].flatten().tolist() == [1, 1, 0]
+    level_is_no_gain = last.snapshot.clients | {"loss": numbers(1e9, 1e9, 1e9)}
+    assert plus.personal(level_is_no_gain)[CHOSEN].flatten().tolist() == [1, 1, 0]
+    assert (last.snapshot.clients["kept_val"] >= 0).tolist() == [True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -153,7 +179,7 @@ def test_shares_that_are_none_are_refused(options):
         FedPubPlus(**options)
 
 
-def test_what_is_sent_is_fed_pub_s_and_one_number():
+def test_what_is_sent_is_fed_pub_s_and_two_numbers():
     """Neither the means nor the model trained alone change what leaves a client, or what it learns together."""
     data, ids = small_clients(), torch.arange(3)
     uploads = []
@@ -164,7 +190,7 @@ def test_what_is_sent_is_fed_pub_s_and_one_number():
         own = method.init_client(w0, 3)
         _, up, _ = method.client(context(model, dropout=0.3), own, method.send(server, ids), data)
         uploads.append(up)
-    assert uploads[1].pop(ALONE + "val").shape == (3,)
+    assert [uploads[1].pop(ALONE + name).shape for name in ("val", "loss")] == [(3,)] * 2
     assert pack(uploads[0]).keys() == pack(uploads[1]).keys()
     for name, part in pack(uploads[0]).items():
         torch.testing.assert_close(part, pack(uploads[1])[name], rtol=0, atol=0)
@@ -207,19 +233,30 @@ def test_a_slow_mask_goes_a_part_of_the_way():
     assert {0.045, -0.015, -0.075} <= steps, "up, only the L1, down"
 
 
-def test_the_model_to_fall_back_to_is_the_one_that_local_reports():
+def a_rare_class() -> list[Subgraph]:
+    """Clients whose models are right equally often in every round."""
+    graph = few_of_one_class()
+    return TASK.divide(graph, tuple(torch.arange(120).view(2, 60)), 0, (0.4, 0.3, 0.3), "symmetric")
+
+
+@pytest.mark.parametrize("made", [subgraphs, a_rare_class])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_the_model_to_fall_back_to_is_the_one_that_local_reports(dtype, made):
     """Number for number: the weights of the round in which Local's clients were best on average."""
-    federation = Federation(subgraphs(), 3, torch.device("cpu"), torch.float64)
+    federation = Federation(made(), 3, torch.device("cpu"), dtype)
     plus, ctx = FedPubPlus(tau=3.0), context(GCN(128), epochs=2, lr=0.02, dropout=0.5, weight_decay=0.0)
     rounds = 12
-    reported, best = {}, -1.0
+    reported, best = {}, None
     for measured in simulate(Local(), ctx, federation, rounds - 1):  # the last one is not known before its end
-        if (val := float(measured.metrics["val"].nanmean())) > best:
-            best, reported = val, tree_map(torch.clone, measured.snapshot.clients["weights"])
+        row = Row.of(measured, 0.0)
+        if row.beats(best):
+            best, reported = row, tree_map(torch.clone, measured.snapshot.clients["weights"])
     *_, last = simulate(plus, replace(ctx, model=plus.net(ONE, TASK), dropout=0.6), federation, rounds)
     kept = last.snapshot.clients
-    assert kept["kept_mean"].tolist() == pytest.approx([best] * 3)
+    assert kept["kept_mean"][0].item() == pytest.approx(best.mean("val"))
+    assert kept["kept_mean_loss"][0].item() == pytest.approx(best.mean("val_loss"))
     assert_trees_equal(kept["kept"], reported)
+    assert best.round > 1 or made is subgraphs
 
 
 def test_local_s_model_is_what_an_experiment_gives_local():

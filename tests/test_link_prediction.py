@@ -391,7 +391,7 @@ def test_a_client_without_edges_has_no_loss_no_gradient_and_no_metrics(decoder):
         assert found[0].any()
         assert not found[1:].any()
     metrics = task.evaluate(model, w, data)
-    assert metrics.keys() == {"val", "test", "test_ap"}
+    assert metrics.keys() == {"val", "val_loss", "test", "test_ap"}
     for found in metrics.values():
         assert torch.isnan(found).tolist() == [False, True, True]
     assert task.sizes(data).tolist() == [1, 0, 0]
@@ -501,6 +501,17 @@ def metrics_by_hand(task: LinkPrediction, model: Model, weights: Tree, own: Subg
     return [*found, precision_by_thresholds(score, judged.true.tolist())]
 
 
+def loss_by_hand(task: LinkPrediction, model: Model, weights: Tree, own: Subgraph) -> float:
+    """−ln of the probability that the model gives to what a pair is, the mean over the validation pairs."""
+    judged = own.links.val
+    if judged.true.all() or not judged.true.any():
+        return float("nan")
+    z_NH = model.apply(weights, stack([own], SPEC.classes, dtype=torch.float64))
+    score = task.score(weights, z_NH, judged.pairs, torch.zeros_like(judged.owner))
+    chance = torch.sigmoid(score)
+    return float(-torch.where(judged.true, chance, 1 - chance).log().mean())
+
+
 @DECODER
 def test_metrics_are_those_of_each_client_s_own_pairs(decoder):
     task, model, made = LinkPrediction(8, decoder), GCN(8), subgraphs()
@@ -513,6 +524,7 @@ def test_metrics_are_those_of_each_client_s_own_pairs(decoder):
         assert [found[name][client].item() for name in ("val", "test", "test_ap")] == pytest.approx(
             expected, nan_ok=True
         )
+        assert found["val_loss"][client].item() == pytest.approx(loss_by_hand(task, model, mine, own), nan_ok=True)
     assert len(found["test"].unique()) > 3
     assert task.sizes(data).tolist() == [int(own.links.test.true.sum()) for own in made]
 
@@ -547,7 +559,7 @@ def test_stacked_clients_do_what_a_loop_over_clients_does(name):
     assert len(together) == 3
     assert_same(together, apart, 1e-9)
     last = together[-1]
-    assert last.metrics.keys() == {"val", "test", "test_ap"}
+    assert last.metrics.keys() == {"val", "val_loss", "test", "test_ap"}
     assert torch.isfinite(last.metrics["test"]).sum() >= 5
     weights = pack(last.snapshot.clients)
     first = first_weights(federation(), ctx)["conv1.weight"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -242,6 +243,10 @@ def test_metrics_by_hand(model: Model) -> None:
     # Client 1: class 0 has precision 1/2 and recall 1, F1 2/3; class 1 was never predicted, F1 0; class 2 is not there.
     close(found["test_f1"][:2], torch.tensor([1, 1 / 3], dtype=torch.float64))
     assert bool(found["test_f1"][2].isnan())
+    # The same nodes are validation nodes; logits 1, 0, 0: ln(e + 2) − 1 where class 0 is right, ln(e + 2) where not.
+    wrong = math.log(math.e + 2)
+    close(found["val_loss"][:2], torch.tensor([wrong - 1, wrong - 0.5], dtype=torch.float64))
+    assert bool(found["val_loss"][2].isnan())
     assert task.sizes(data).tolist() == [1, 2, 0]
 
 

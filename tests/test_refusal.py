@@ -65,6 +65,8 @@ BAD: dict[str, tuple[Change, str]] = {
     "a loss that is none": (with_fields(loss=float("nan")), "its loss is nan"),
     "a loss in words": (with_fields(loss="small"), "its loss is 'small'"),
     "an accuracy above one": (with_metrics(val=1.5), "its val is 1.5"),
+    "a validation loss below zero": (with_metrics(val_loss=-0.5), "its val_loss is -0.5"),
+    "an absurd validation loss": (with_metrics(val_loss=1e31), "its val_loss is 1e+31"),
     "an unknown metric": (with_metrics(fame=0.5), "its metrics are not"),
     "no end of examples": (with_size(2**62), "its number of examples is [4611686018427387904]"),
     "fewer than no examples": (with_size(-1), "its number of examples is [-1]"),

@@ -58,7 +58,12 @@ def make_run(
     rows = []
     for number, values in enumerate(test, 1):
         clients: dict[str, list[float]] = {"took_part": [1] * len(values), "loss": [0.5] * len(values)}
-        clients |= {"val": list(values), "test": list(values), "sparsity": [0.25] * len(values)}
+        clients |= {
+            "val": list(values),
+            "val_loss": [0.5] * len(values),
+            "test": list(values),
+            "sparsity": [0.25] * len(values),
+        }
         clients |= {"bytes_up": [1_000_000] * len(values), "bytes_down": [2_000_000] * len(values)}
         if cluster:
             clients["cluster"] = list(cluster[number - 1])

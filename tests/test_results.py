@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,9 +18,10 @@ from fedpub.data.partition import partition
 from fedpub.engine.simulate import participants
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
-from fedpub.files import read_tensors
+from fedpub.files import read_tensors, write_tensors
 from fedpub.results import Record, Row, RunDirectory, read_rows
 from fedpub.running import Result, prepare, run
+from small import few_of_one_class
 
 NAN = float("nan")
 CLIENTS = 5  # of the graph file
@@ -33,7 +35,8 @@ def tiny(graph_file: str) -> Experiment:
 
 def row(number: int, val: list[float], test: list[float], **columns: list[float]) -> Row:
     count = len(val)
-    plain = {"took_part": [1] * count, "loss": [1.0] * count, "val": val, "test": test, "test_f1": test}
+    plain = {"took_part": [1] * count, "loss": [1.0] * count, "val": val, "val_loss": [0.5] * count}
+    plain |= {"test": test, "test_f1": test}
     plain |= {"sparsity": [0.0] * count, "bytes_up": [0] * count, "bytes_down": [0] * count}
     return Row(number, 0.5, plain | columns)
 
@@ -63,6 +66,7 @@ def test_the_summary_by_hand():
         "metric": "accuracy",
         "test": pytest.approx(2.0 / 3),  # 0.5, 0.6, 0.9; the fourth has no test nodes
         "val": pytest.approx(0.6),  # 0.5, 0.7, 0.6; the third has no validation nodes
+        "val_loss": 0.5,
         "best_round": 2,  # the third is as good, and later
         "rounds": 4,
         "per_client_test": [0.5, 0.6, 0.9, None],
@@ -102,6 +106,97 @@ def test_where_nobody_has_test_nodes_there_is_no_worst_client():
     assert summary["per_client_test"] == [None, None]
     assert summary["clients_without_test"] == 2
     assert summary["worst_client"] is summary["worst_client_test"] is summary["weighted_test"] is None
+
+
+@pytest.mark.parametrize(
+    ("vals", "losses", "kept"),
+    [
+        ((0.5, 0.6, 0.55), (0.9, 0.8, 0.1), 2),
+        ((0.6, 0.6, 0.6), (0.9, 0.7, 0.8), 2),
+        ((0.6, 0.6, 0.6), (0.9, 0.8, 0.7), 3),
+        ((0.6, 0.6, 0.6), (0.7, 0.7, 0.7), 1),
+        ((0.5, 0.6, 0.6), (0.1, 0.9, 0.8), 3),
+        ((0.6, 0.6 + 1e-14, 0.6 - 1e-14), (0.8, 0.9, 0.7), 3),
+        ((0.6, 0.6 + 1e-9, 0.6), (0.7, 0.9, 0.6), 2),
+        ((0.6, 0.6, 0.6), (NAN, NAN, NAN), 1),
+        ((0.6, 0.6, 0.7), (NAN, 0.1, 0.9), 3),
+        ((NAN, NAN, NAN), (0.1, 0.2, 0.3), 3),
+    ],
+    ids=[
+        "the value comes first",
+        "level: the lower loss",
+        "level: the last has the lowest",
+        "level in both: the first",
+        "only the best values are level",
+        "less than rounding apart is level",
+        "more is not",
+        "an earlier version knew no loss",
+        "nor in its first rounds",
+        "nobody can judge: the last",
+    ],
+)
+def test_the_round_whose_model_is_kept(vals, losses, kept):
+    """The mean over two clients, of which the first has the mean less 0.1 and the second the mean plus 0.1."""
+    rows = [
+        row(number, [val - 0.1, val + 0.1], [0.5, 0.5], val_loss=[loss - 0.05, loss + 0.05])
+        for number, (val, loss) in enumerate(zip(vals, losses, strict=True), 1)
+    ]
+    assert Record(rows).best().round == kept
+    best = None
+    for one in rows:  # as a run decides, round after round
+        best = one if one.beats(best) else best
+    assert best.round == kept
+
+
+@pytest.mark.parametrize("method", ["local", "fedavg", "fedpub", "fedpub-plus"])
+def test_where_all_rounds_are_right_equally_often_the_model_of_the_lowest_loss_is_kept(method, tmp_path):
+    """With 5 % of one class every round predicts the other one; the first has hardly learnt anything."""
+    few_of_one_class().save(tmp_path / "few.graph")
+    asked = Experiment(dataset=str(tmp_path / "few.graph"), scenario="natural", method=method, hidden=8, rounds=8)
+    found = run(replace(asked, lr=0.1, dropout=0.0, ratios=(0.4, 0.3, 0.3)), tmp_path / "out")
+    assert {round(row.mean("val"), 6) for row in found.record.rows} == {0.972222}, "accuracy does not tell them apart"
+    losses = [row.mean("val_loss") for row in found.record.rows]
+    assert found.summary["best_round"] == 1 + losses.index(min(losses))
+    assert 1 < found.summary["best_round"] < 8
+    assert found.summary["val_loss"] == min(losses)
+    _, header = read_tensors(tmp_path / "out" / "models.safetensors")
+    assert header["round"] == str(found.summary["best_round"])
+
+
+def without_losses(path: Path) -> None:
+    """A run's rows as an earlier version wrote them."""
+    for name in ("rounds.csv", "clients.csv"):
+        rows = list(csv.reader((path / name).read_text().splitlines()))
+        at = rows[0].index("val_loss")
+        text = "".join(",".join(row[:at] + row[at + 1 :]) + "\n" for row in rows)
+        (path / name).write_text(text)
+
+
+def test_a_run_of_a_version_without_validation_losses_is_resumed(tiny, tmp_path):
+    out = tmp_path / "out"
+    run(tiny, out, checkpoint_seconds=0)
+    expected = [row.clients | {"val_loss": None} for row in read_rows(out)]
+    without_losses(out)
+    assert [row.clients | {"val_loss": None} for row in read_rows(out)] == expected
+    assert all(np.isnan(row.mean("val_loss")) for row in read_rows(out))
+    longer = replace(tiny, rounds=8)
+    (out / "config.json").write_text(longer.resolved().to_json())
+    (out / "summary.json").unlink()
+    found = run(longer, out, resume=True)
+    assert [row.round for row in read_rows(out)] == list(range(1, 9))
+    assert np.isnan([row.mean("val_loss") for row in read_rows(out)]).tolist() == [True] * 6 + [False] * 2
+    assert found.record.best().round == found.summary["best_round"]
+
+
+def test_a_checkpoint_that_lacks_what_a_method_keeps_is_refused(tiny, tmp_path):
+    out, plus = tmp_path / "out", replace(tiny, method="fedpub-plus")
+    run(plus, out, checkpoint_seconds=0)
+    state = out / "checkpoint" / "state.safetensors"
+    tensors, header = read_tensors(state)
+    write_tensors(state, {name: leaf for name, leaf in tensors.items() if not name.endswith("loss")}, header)
+    (out / "summary.json").unlink()
+    with pytest.raises(FedpubError, match=r"earlier version, which did not keep alone_loss, kept_loss.*with that"):
+        run(plus, out, resume=True)
 
 
 def strict(text: str) -> Any:
@@ -316,8 +411,8 @@ def test_the_models_are_those_of_the_best_round(tiny, tmp_path):
 
 
 def test_of_rounds_that_are_equally_good_the_first_one_s_models_are_kept(tiny, tmp_path):
-    """With steps too small to change a prediction every round is as good as the first."""
-    slow = replace(tiny, lr=1e-7)
+    """With steps too small to change the loss, too, every round is as good as the first."""
+    slow = replace(tiny, lr=1e-300, method="local")
     assert run(slow, tmp_path / "six").summary["best_round"] == 1
     run(replace(slow, rounds=1), tmp_path / "one")
     models = [(tmp_path / name / "models.safetensors").read_bytes() for name in ("six", "one")]

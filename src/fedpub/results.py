@@ -8,7 +8,7 @@ relations.safetensors  what the server saw between clients, per round (FED-PUB: 
 setup.safetensors    what set-up added to every client's graph (FedGNN, FedSage+)
 checkpoint/state.safetensors  server and clients after the last saved round
 models.safetensors   every client's personal weights at the best round
-summary.json         the result: test at the round with the best mean validation value
+summary.json         the result: test at the best round, as `fedpub.kept` says which that is
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from fedpub import __version__
 from fedpub.engine.simulate import Round, Snapshot
 from fedpub.errors import FedpubError
 from fedpub.files import append_text, read_tensors, remove_leftovers, write_tensors, write_text
+from fedpub.kept import START, better
 from fedpub.tree import Tree, pack, tree, unpack
 
 MAX_RELATED = 256  # relations between more clients than this are not kept
@@ -86,6 +87,11 @@ class Row:
         values = np.asarray(self.clients[column], dtype=float)
         return float(np.nanmean(values)) if not np.isnan(values).all() else float("nan")
 
+    def beats(self, best: Row | None) -> bool:
+        """Whether this round's model is kept instead of that of the best one before."""
+        before = (best.mean("val"), best.mean("val_loss")) if best else START
+        return better(self.mean("val"), self.mean("val_loss"), *before)
+
 
 @dataclass
 class Record:
@@ -94,11 +100,11 @@ class Record:
     rows: list[Row] = field(default_factory=list)
 
     def best(self) -> Row:
-        """The first round with the highest mean validation value; the last one where nobody has a validation set."""
-        values = [row.mean("val") for row in self.rows]
-        if all(np.isnan(values)):
-            return self.rows[-1]
-        return self.rows[int(np.nanargmax(values))]
+        """The round whose model is kept."""
+        best = self.rows[0]
+        for row in self.rows[1:]:
+            best = row if row.beats(best) else best
+        return best
 
     def summary(
         self, metric: str, test_sizes: list[int], setup: Mapping[str, float] = MappingProxyType(NO_SETUP)
@@ -120,6 +126,7 @@ class Record:
             "metric": metric,
             "test": mean("test"),
             "val": mean("val"),
+            "val_loss": mean("val_loss"),
             "best_round": best.round,
             "rounds": self.rows[-1].round,
             "per_client_test": [None if np.isnan(value) else value for value in test.tolist()],
@@ -311,7 +318,10 @@ class RunDirectory:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The complete rounds in a run's clients.csv; a last one that was cut short is left out."""
+    """The complete rounds in a run's clients.csv; a last one that was cut short is left out.
+
+    A run of a version that did not record the validation loss has it as unknown.
+    """
     file = path / "clients.csv"
     if not file.is_file():
         return []
@@ -331,6 +341,11 @@ def read_rows(path: Path) -> list[Row]:
         row = rows.setdefault(number, Row(number, seconds, {name: [] for name in columns}))
         for name, value in zip(columns, values, strict=True):
             row.clients[name].append(value)
+    if "val" in columns and "val_loss" not in columns:
+        at = columns.index("val") + 1
+        for row in rows.values():
+            known = list(row.clients.items())
+            row.clients = dict([*known[:at], ("val_loss", [float("nan")] * len(row.clients["val"])), *known[at:]])
     complete = len(rows[1].clients["val"]) if 1 in rows else 0
     return [row for row in rows.values() if len(row.clients["val"]) == complete]
 

@@ -16,7 +16,7 @@ from fedpub.data.graph import Graph
 from fedpub.data.partition import Partition, cached_partition
 from fedpub.engine.plan import within
 from fedpub.engine.setup import OnStep, SetUp, set_up
-from fedpub.engine.simulate import Federation, first_weights, simulate
+from fedpub.engine.simulate import Federation, check_version, first_weights, simulate
 from fedpub.errors import FedpubError
 from fedpub.experiment import OBJECT, Experiment
 from fedpub.interrupt import interruptible
@@ -146,7 +146,10 @@ def _run(
     algorithm, ctx = experiment.algorithm(), experiment.context()
     setup = _set_up(experiment, ready, store, on_step, stop)
     federation = setup.extend(ready.federation) if setup else ready.federation
-    best_val = max((row.mean("val") for row in record.rows), default=float("-inf"))
+    if start:
+        w0 = first_weights(federation, ctx)
+        check_version(start, algorithm.init_server(w0, 1), algorithm.init_client(w0, 1))
+    best_row = record.best() if record.rows else None
     last_saved = clock = time.monotonic()
     rounds = simulate(algorithm, ctx, federation, experiment.rounds, experiment.fraction, experiment.failures, start)
     for measured in rounds:
@@ -159,8 +162,8 @@ def _run(
         clock = now
         if on_round:
             on_round(row, experiment.rounds)
-        if store and keep_state and not row.mean("val") <= best_val:  # also where nobody has a validation set: the last
-            best_val = row.mean("val")
+        if store and keep_state and row.beats(best_row):
+            best_row = row
             weights = algorithm.personal(measured.snapshot.clients)
             best = tree_map(lambda leaf: leaf.detach().cpu().clone(), weights)
         due = now - last_saved >= checkpoint_seconds or (keep_state and row.round == experiment.rounds)

@@ -1,4 +1,4 @@
-"""FED-PUB with four additions; what is sent and averaged is FED-PUB's, and one number more.
+"""FED-PUB with four additions; what is sent and averaged is FED-PUB's, and two numbers more.
 
 1. The model `twin` (`models/twin.py`), half as wide: weights of their own for a node and its neighbours, normalised. In
    training, whole input features are dropped (`models/columns.py`).
@@ -10,10 +10,11 @@
 
    which training never sees.
 4. Beside it, every client trains what the method Local would (for links, the same model alone), and keeps it from the
-   round in which these models were best on average: their validation accuracy is the number that travels, and its mean
-   comes back. A client uses the federated model where that is better by more than `margin` on its own validation
-   nodes, by means over rounds with the same β, and else the model it has without a federation: who does not gain does
-   not lose.
+   round in which these models were best on average, as Local's are (`fedpub.kept`): their validation accuracy and loss
+   are the numbers that travel, and their means come back. A client uses the federated model where that is better by
+   more than `margin` on its own validation nodes, by means over rounds with the same β, and else the model it has
+   without a federation: who does not gain does not lose. Where both are right equally often, accuracy says nothing,
+   and the lower validation loss decides.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from fedpub.algorithms.base import Context, Notes, train
 from fedpub.algorithms.fedpub import FedPub
 from fedpub.data.clients import Clients
 from fedpub.errors import FedpubError
+from fedpub.kept import LEVEL, better
 from fedpub.models.base import Model
 from fedpub.models.beside import Beside, apart, together
 from fedpub.models.columns import Columns
@@ -40,6 +42,7 @@ from fedpub.tree import Message, State, Tree, for_each, stacked, tensor, tree, t
 ALONE = "alone_"  # before the names of a client's state that belong to the model it trains alone
 LOCAL, LOCAL_DROPOUT = GCN(128), 0.5  # what the method Local trains where nothing else is asked for
 UNKNOWN = -1.0  # the accuracy of a model that there is not yet, or without validation nodes: it is not chosen
+SHARED = (ALONE + "val", ALONE + "loss")  # what the clients tell of the models that they train alone
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class FedPubPlus(FedPub):
     average: float = 0.8
     """β, of the means over rounds; 0: the last round alone."""
     choose: bool = True
-    """Train Local's model, too, and use the better one; uploads its validation accuracy."""
+    """Train Local's model, too, and use the better one; uploads its validation accuracy and loss."""
     margin: float = 0.01
     """By how much the federated model must be better on the validation nodes."""
 
@@ -85,12 +88,12 @@ class FedPubPlus(FedPub):
 
     @property
     def uploads(self) -> frozenset[str]:
-        return super().uploads | ({ALONE + "val"} if self.choose else set())
+        return super().uploads | (set(SHARED) if self.choose else set())
 
     def init_server(self, w0: Tree, num_clients: int) -> State:
         server = super().init_server(apart(w0)[0], num_clients)
-        some = next(iter(w0.values()))
-        return server | ({ALONE + "val": some.new_full((num_clients,), UNKNOWN)} if self.choose else {})
+        unknown_K = next(iter(w0.values())).new_full((num_clients,), UNKNOWN, dtype=torch.float64)
+        return server | ({name: unknown_K.clone() for name in SHARED} if self.choose else {})
 
     def init_client(self, w0: Tree, num_clients: int) -> State:
         federated, local = apart(w0)
@@ -101,51 +104,58 @@ class FedPubPlus(FedPub):
             alone = stacked(local, num_clients)
             own |= {ALONE + name: part for name, part in {"weights": alone, **adam_init(alone)}.items()}
             own |= {"kept": tree_map(torch.clone, alone)}
-            own |= {name: some.new_zeros(num_clients) for name in ("val_mean", ALONE + "val_mean")}
-            own |= {name: some.new_full((num_clients,), UNKNOWN) for name in ("kept_val", "kept_mean")}
+            # Numbers to choose by are double: rounding must not decide between models that are level.
+            zero_K = some.new_zeros(num_clients, dtype=torch.float64)
+            numbers = dict.fromkeys(("val_mean", "loss", ALONE + "val_mean", ALONE + "loss"), 0.0)
+            numbers |= dict.fromkeys(("kept_val", "kept_loss", "kept_mean", "kept_mean_loss"), UNKNOWN)
+            own |= {name: zero_K + value for name, value in numbers.items()}
         return own
 
     def send(self, server: State, ids: Tensor) -> Message:
         message = super().send(server, ids)
         if not self.choose:
             return message
-        val_K = tensor(server[ALONE + "val"])
-        known_K = val_K >= 0
-        mean = torch.where(known_K, val_K, 0).sum() / known_K.sum().clamp(min=1)
-        return message | {ALONE + "val": torch.where(known_K.any(), mean, UNKNOWN).expand(len(ids)).clone()}
+        known_K = tensor(server[ALONE + "val"]) >= 0
+        for name in SHARED:
+            mean = torch.where(known_K, tensor(server[name]), 0).sum() / known_K.sum().clamp(min=1)
+            message[name] = torch.where(known_K.any(), mean, UNKNOWN).expand(len(ids)).clone()
+        return message
 
     def client(self, ctx: Context, own: State, msg: Message, data: Clients) -> tuple[State, Message, Tensor]:
         done, up, loss_K = super().client(ctx, own, msg, data)
         done["mean"] = tree_map(self._averaged, tree(own["mean"]), self.masked(done))
         done["rounds"] = tensor(own["rounds"]) + 1
         if self.choose:
-            done |= self._keep(own, tensor(msg[ALONE + "val"]))
+            done |= self._keep(own, *(tensor(msg[name]) for name in SHARED))
             done |= self._train_alone(ctx, own, data)
-            val_K = _accuracy(ctx, self._federated(done), data)
-            alone_K = _accuracy(_local(ctx), tree(done[ALONE + "weights"]), data)
+            val_K, done["loss"] = _judged(ctx, self._federated(done), data)
+            alone_K, done[ALONE + "loss"] = _judged(_local(ctx), tree(done[ALONE + "weights"]), data)
             done["val_mean"] = self._averaged(tensor(own["val_mean"]), val_K.clamp(min=0))
             done[ALONE + "val_mean"] = self._averaged(tensor(own[ALONE + "val_mean"]), alone_K)
-            up[ALONE + "val"] = alone_K
+            up |= {ALONE + "val": alone_K, ALONE + "loss": tensor(done[ALONE + "loss"]).clone()}
         return done, up, loss_K
 
     def server(self, ctx: Context, server: State, ids: Tensor, up: Message) -> tuple[State, Notes]:
-        """FED-PUB's step; and everybody's last accuracy is kept, so that a mean is always over the same clients."""
+        """FED-PUB's step; and everybody's last numbers are kept, so that a mean is always over the same clients."""
         done, notes = super().server(ctx, {"weights": server["weights"]}, ids, up)
         if self.choose:
-            claimed: State = {ALONE + "val": tensor(up[ALONE + "val"]).clamp(max=1)}
-            done |= update({ALONE + "val": server[ALONE + "val"]}, ids, claimed)
+            val_K, lost_K = (tensor(up[name]) for name in SHARED)
+            claimed: State = dict(zip(SHARED, (val_K.clamp(max=1), lost_K.clamp(min=0)), strict=True))
+            done |= update({name: server[name] for name in SHARED}, ids, claimed)
         return done, notes
 
-    def _keep(self, own: State, mean_K: Tensor) -> State:
-        """The model trained alone as it was after the last round, where the mean over clients was best then."""
-        better_K = (mean_K > tensor(own["kept_mean"])) & (tensor(own["rounds"]) > 0)
+    def _keep(self, own: State, mean_K: Tensor, mean_loss_K: Tensor) -> State:
+        """The model trained alone as it was after the last round, where the means over clients were best then."""
+        better_K = better(mean_K, mean_loss_K, tensor(own["kept_mean"]), tensor(own["kept_mean_loss"]))
+        better_K = better_K & (tensor(own["rounds"]) > 0)
         val_K = tensor(own[ALONE + "val_mean"]) / self._share(own).clamp(min=1e-30)
+        numbers = {"kept_val": val_K, "kept_loss": own[ALONE + "loss"]}
+        numbers |= {"kept_mean": mean_K, "kept_mean_loss": mean_loss_K}
         return {
             "kept": tree_map(
                 lambda new, old: _where(better_K, new, old), tree(own[ALONE + "weights"]), tree(own["kept"])
             ),
-            "kept_val": torch.where(better_K, val_K, tensor(own["kept_val"])),
-            "kept_mean": torch.where(better_K, mean_K, tensor(own["kept_mean"])),
+            **{name: torch.where(better_K, tensor(new), tensor(own[name])) for name, new in numbers.items()},
         }
 
     def _train_alone(self, ctx: Context, own: State, data: Clients) -> State:
@@ -158,8 +168,8 @@ class FedPubPlus(FedPub):
         return mean.mul_(self.average).add_(value, alpha=1 - self.average)
 
     def _share(self, own: State) -> Tensor:
-        """1 − βʳ: what the rounds so far have of a mean that began at zero, [K]."""
-        rounds_K = tensor(own["rounds"])
+        """1 − βʳ: what the rounds so far have of a mean that began at zero, [K], double."""
+        rounds_K = tensor(own["rounds"]).double()
         return 1 - torch.full_like(rounds_K, self.average) ** rounds_K
 
     def _federated(self, own: State) -> Tree:
@@ -167,7 +177,7 @@ class FedPubPlus(FedPub):
         share_K = self._share(own)
 
         def unbiased(mean: Tensor, now: Tensor) -> Tensor:
-            return _where(share_K > 0, mean * (now != 0) / for_each(share_K.clamp(min=1e-30), mean), now)
+            return _where(share_K > 0, mean * (now != 0) / for_each(share_K.clamp(min=1e-30), mean).to(mean), now)
 
         return tree_map(unbiased, tree(own["mean"]), self.masked(own))
 
@@ -177,7 +187,9 @@ class FedPubPlus(FedPub):
             return federated
         val_K = tensor(own["val_mean"]) / self._share(own).clamp(min=1e-30)
         kept_K = tensor(own["kept_val"])
-        alone_K = (kept_K >= 0) & (val_K <= kept_K + self.margin)
+        level_K = (val_K - kept_K).abs() <= LEVEL
+        lower_K = tensor(own["loss"]) < tensor(own["kept_loss"]) - LEVEL
+        alone_K = (kept_K >= 0) & (val_K <= kept_K + self.margin) & ~(level_K & lower_K)
         return together(federated, tree(own["kept"]), alone_K)
 
 
@@ -187,10 +199,11 @@ def _local(ctx: Context) -> Context:
     return replace(ctx, model=second, dropout=LOCAL_DROPOUT if second == LOCAL else ctx.dropout)
 
 
-def _accuracy(ctx: Context, weights: Tree, data: Clients) -> Tensor:
-    """On the validation nodes, [K]; `UNKNOWN` for a client without any."""
+def _judged(ctx: Context, weights: Tree, data: Clients) -> tuple[Tensor, Tensor]:
+    """Accuracy and loss on the validation nodes, [K], double; for a client without any the accuracy is `UNKNOWN`."""
     with torch.no_grad():
-        return ctx.task.evaluate(ctx.model, weights, data)["val"].nan_to_num(UNKNOWN).to(data.dtype)
+        found = ctx.task.evaluate(ctx.model, weights, data)
+    return found["val"].nan_to_num(UNKNOWN).double(), found["val_loss"].nan_to_num(0.0).double()
 
 
 def _where(chosen_K: Tensor, one: Tensor, other: Tensor) -> Tensor:

@@ -26,11 +26,12 @@ from fedpub.engine.fields import ANSWERED, MOST_CLASSES, Rule, check_fields, cut
 from fedpub.engine.refusal import Expected, most_examples, wrong_values
 from fedpub.engine.robust import bounded, clipped
 from fedpub.engine.setup import OnStep
-from fedpub.engine.simulate import Round, Snapshot, drawn_weights, participants
+from fedpub.engine.simulate import Round, Snapshot, check_version, drawn_weights, participants
 from fedpub.engine.wire import Letter, Precision, decode, encode
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.files import write_text
+from fedpub.kept import START, better
 from fedpub.tree import Message, State, Tree, tensor, together, tree, tree_map
 
 SITES = "sites.json"  # what is known of them
@@ -279,6 +280,8 @@ class Coordinator:
         """The rounds after `start`. The consumer must have saved a round before it asks for the next."""
         algorithm, count = self.algorithm, len(self.sites)
         w0 = self.first_weights(known)
+        if start:
+            check_version(start, algorithm.init_server(w0, 1), _first(known))
         server = start.server if start else algorithm.init_server(w0, count)
         clients = start.clients if start else _first(known)
         expected: Expected | None = None
@@ -419,8 +422,8 @@ def _first(known: Known) -> State:
     metrics = {
         name: torch.tensor([one[name] for one in known.metrics], dtype=torch.float64) for name in known.metrics[0]
     }
-    best = {"best": torch.tensor(0), "best_val": torch.tensor(float("-inf"), dtype=torch.float64)}
-    return {"base": torch.zeros(len(known.metrics), dtype=torch.int64), "metrics": metrics, **best}
+    base_K = torch.zeros(len(known.metrics), dtype=torch.int64)
+    return {"base": base_K, "metrics": metrics, "best": torch.tensor(0), "best_is": torch.tensor(START).double()}
 
 
 def _measured(clients: State, answers: dict[int, Letter], number: int) -> State:
@@ -429,10 +432,11 @@ def _measured(clients: State, answers: dict[int, Letter], number: int) -> State:
         base_K[client] = number
         for name, value in answer.fields["metrics"].items():
             metrics[name][client] = value
-    best, best_val = tensor(clients["best"]), tensor(clients["best_val"])
-    if not (val := metrics["val"].nanmean()) <= best_val:  # also where nobody has a validation set: the last
-        best, best_val = torch.tensor(number), val
-    state: State = {"base": base_K, "metrics": metrics, "best": best, "best_val": best_val}
+    best, best_is = tensor(clients["best"]), tensor(clients["best_is"])
+    now = torch.stack([metrics["val"].nanmean(), metrics["val_loss"].nanmean()])
+    if better(*now, *best_is):
+        best, best_is = torch.tensor(number), now
+    state: State = {"base": base_K, "metrics": metrics, "best": best, "best_is": best_is}
     return state | _embeddings(clients, answers, len(base_K))
 
 

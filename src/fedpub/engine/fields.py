@@ -15,6 +15,7 @@ MOST_SITES = 100_000
 MOST_FEATURES = 1_000_000
 MOST_CLASSES = 10_000
 MOST_EXAMPLES = 1_000_000_000
+MOST_LOSS = 1e30  # of a validation node; features as they come, such as amounts of money, make large ones
 LONGEST_TEXT = 100_000  # of an experiment
 LONGEST_REASON = 200
 
@@ -49,11 +50,13 @@ def _shares(most: int) -> Rule:
     return good, "shares from 0 to 1 by name"
 
 
+def is_metric(name: str, value: Any) -> bool:
+    """From 0 to 1, a loss to `MOST_LOSS`; NaN: an empty set has no accuracy."""
+    return type(value) is float and (math.isnan(value) or 0 <= value <= (MOST_LOSS if name == "val_loss" else 1))
+
+
 def _metrics(value: Any) -> bool:
-    """NaN: an empty set has no accuracy."""
-    return isinstance(value, dict) and all(
-        type(one) is float and (math.isnan(one) or 0 <= one <= 1) for one in value.values()
-    )
+    return isinstance(value, dict) and all(is_metric(name, one) for name, one in value.items())
 
 
 ROUND = _count(MOST_ROUNDS)
@@ -64,7 +67,7 @@ _PART: dict[str, Rule] = {
     "precision": _one_of(*PRECISIONS),
 }
 _FIRST: dict[str, Rule] = {
-    "metrics": (_metrics, "numbers from 0 to 1 by name"),
+    "metrics": (_metrics, "numbers from 0 to 1 by name, but a loss from 0 on"),
     "test_size": _count(MOST_EXAMPLES),
     "idle": (lambda value: isinstance(value, bool), "true or false"),
 }

@@ -26,6 +26,7 @@ from fedpub.engine.wire import Letter, decode, encode
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.files import write_text
+from fedpub.kept import better
 from fedpub.similarity import attention, cosine
 from fedpub.tree import Message, State, Tree, mix, tensor, tree
 
@@ -116,7 +117,8 @@ def answer_join(part: Part, asked: Letter, folder: Path, keep: Callable[[Tree, d
         return Letter("join", {}, {"embedding": up["embedding"]} if "embedding" in up else {})
     alone, _ = _trained(part, _own_start(part, asked.message), 2 * epochs)
     results = {"joined": _judged(part, state), "alone": _judged(part, alone)}
-    kept = "joined" if not results["joined"]["val"] < results["alone"]["val"] else "alone"
+    standings = [results[which][name] for which in ("joined", "alone") for name in ("val", "val_loss")]
+    kept = "joined" if better(*standings) else "alone"
     keep(part.algorithm.personal(state if kept == "joined" else alone), results[kept])
     shares = dict(asked.fields["nearest"])
     done = Joined(part.site, 2 * epochs, part.ctx.task.metric, results["alone"], results["joined"], kept, shares)

@@ -12,7 +12,7 @@ from fedpub.algorithms.base import Algorithm, Context
 from fedpub.data.clients import stack
 from fedpub.data.graph import Graph
 from fedpub.data.split import Ratios
-from fedpub.engine.fields import MOST_EXAMPLES
+from fedpub.engine.fields import MOST_EXAMPLES, is_metric
 from fedpub.engine.wire import Letter
 from fedpub.tree import Message, Tree, leaves, tree, unlike
 
@@ -66,8 +66,7 @@ def _wrong_numbers(fields: Any, metrics: tuple[str, ...], number: int) -> str | 
     if not isinstance(found, dict) or set(found) != {*metrics, "sparsity"}:
         return "its metrics are not those of the task"
     for name, value in found.items():
-        # NaN: an empty set has no accuracy.
-        if not isinstance(value, float) or not (math.isnan(value) or 0 <= value <= 1):
+        if not is_metric(name, value):
             return f"its {name} is {value!r}"
     return None
 

@@ -182,6 +182,15 @@ def check_numbers(federation: Federation) -> None:
         raise ValueError("the clients of a federation are numbered 0, 1, 2, ... in their order")
 
 
+def check_version(start: Snapshot, server: State, clients: State) -> None:
+    """That a checkpoint has all that a first state has."""
+    if lacking := (server.keys() - start.server.keys()) | (clients.keys() - start.clients.keys()):
+        raise FedpubError(
+            f"the checkpoint is of an earlier version, which did not keep {', '.join(sorted(lacking))}: resume the run "
+            "with that version, or start it again in another directory"
+        )
+
+
 def participants(seed: int, number: int, clients: int, fraction: float, failures: float) -> list[int]:
     """Who takes part in a round, ascending: a share of the clients, less those that fail."""
     stream = numpy_stream(seed, "participants", number)

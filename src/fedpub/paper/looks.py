@@ -24,6 +24,7 @@ from fedpub.engine.simulate import Federation, simulate
 from fedpub.engine.table import by_letters
 from fedpub.engine.wire import Precision
 from fedpub.experiment import Experiment
+from fedpub.results import Row
 from fedpub.running import Prepared
 from fedpub.similarity import label_similarity
 from fedpub.tree import Message, State, Tree, select, state_map, tensor, tree, tree_map
@@ -88,11 +89,11 @@ def neighbours(experiment: Experiment, ready: Prepared) -> dict[str, Any]:
     algorithm, ctx = experiment.algorithm(), experiment.context()
     made = set_up(algorithm, ctx, ready.federation)
     federation = made.extend(ready.federation) if made else ready.federation
-    best, best_val = Tree(), float("-inf")
+    best, best_row = Tree(), None
     for measured in simulate(algorithm, ctx, federation, _rounds(experiment)):
-        val = float(measured.metrics["val"].nanmean())
-        if val > best_val:
-            best, best_val = tree_map(torch.clone, algorithm.personal(measured.snapshot.clients)), val
+        row = Row.of(measured, 0.0)
+        if row.beats(best_row):
+            best, best_row = tree_map(torch.clone, algorithm.personal(measured.snapshot.clients)), row
     nearest = torch.from_numpy(missing_between(ready.graph, ready.partition).argmax(1)).to(federation.device)
     (data,) = federation.chunks(list(range(federation.num_clients)))
     own = ctx.task.evaluate(ctx.model, best, data)["test"]

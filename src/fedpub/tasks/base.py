@@ -59,7 +59,8 @@ class Task(Protocol):
         """The mean training loss of every client, [K]; zero for a client that has nothing to train on."""
 
     def evaluate(self, model: Model, w: Tree, data: Clients) -> dict[str, Tensor]:
-        """`val` and `test` by the metric, and one more as `test_…`, of every reported client, [R]; NaN without any."""
+        """`val` and `test` by the metric, one more as `test_…`, and `val_loss`, the mean loss on the validation set, of
+        every reported client, [R], double; NaN without any example."""
 
     def sizes(self, data: Clients) -> Tensor:
         """How many test examples each reported client has, [R]."""

@@ -38,7 +38,7 @@ class LinkPrediction:
     decoder: Decoder = "dot"
 
     metric: ClassVar[str] = "ROC-AUC"
-    metrics: ClassVar[tuple[str, ...]] = ("val", "test", "test_ap")
+    metrics: ClassVar[tuple[str, ...]] = ("val", "val_loss", "test", "test_ap")
     steady: ClassVar[bool] = False
 
     def divide(
@@ -97,11 +97,16 @@ class LinkPrediction:
     @torch.no_grad()
     def evaluate(self, model: Model, w: Tree, data: Clients) -> dict[str, Tensor]:
         links, z_NH = _links(data), model.apply(w, data)
-        found = {}
+        found, clients = {}, data.report.num_clients
         for name, judged in (("val", links.val), ("test", links.test)):
             score_P = self.score(w, z_NH, judged.pairs, data.segments.owner_N[judged.pairs[0]])
-            auc_R, precision_R = ranking(score_P, judged.true, judged.owner, data.report.num_clients)
+            auc_R, precision_R = ranking(score_P, judged.true, judged.owner, clients)
             found[name] = auc_R
+            if name == "val":
+                wrong_P = torch.nn.functional.softplus(torch.where(judged.true, -score_P, score_P)).double()
+                total_R = auc_R.new_zeros(clients).index_add(0, judged.owner, wrong_P)
+                pairs_R = torch.bincount(judged.owner, minlength=clients)
+                found["val_loss"] = torch.where(auc_R.isnan(), auc_R, total_R / pairs_R)
         found["test_ap"] = precision_R
         return found
 

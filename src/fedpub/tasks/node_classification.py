@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from fedpub.data.clients import Clients, Report
 from fedpub.data.graph import Graph
@@ -23,7 +24,7 @@ from fedpub.tree import Tree
 @dataclass(frozen=True)
 class NodeClassification:
     metric: ClassVar[str] = "accuracy"
-    metrics: ClassVar[tuple[str, ...]] = ("val", "test", "test_f1")
+    metrics: ClassVar[tuple[str, ...]] = ("val", "val_loss", "test", "test_f1")
     steady: ClassVar[bool] = True
 
     def divide(
@@ -47,20 +48,24 @@ class NodeClassification:
     def loss(self, model: Model, w: Tree, data: Clients, step: Step) -> Tensor:
         logits_NC = model.apply(w, data, step.dropout)
         rows = data.train_rows
-        each = torch.nn.functional.cross_entropy(logits_NC[rows], data.y_N[rows], reduction="none")
+        each = cross_entropy(logits_NC[rows], data.y_N[rows], reduction="none")
         total_K = each.new_zeros(data.num_clients).index_add(0, data.segments.owner_N[rows], each)
         return total_K / data.num_train_K.clamp(min=1)
 
     @torch.no_grad()
     def evaluate(self, model: Model, w: Tree, data: Clients) -> dict[str, Tensor]:
-        predicted_N = model.apply(w, data).argmax(1)
+        logits_NC = model.apply(w, data)
+        predicted_N = logits_NC.argmax(1)
         val, test = data.val_report, data.test_report
         clients, rows = val.num_clients, torch.cat([val.rows_M, test.rows_M])
         owner_M = torch.cat([val.owner_M, test.owner_M + clients])  # both sets at once, as if twice as many clients
         confusion = _confusion(owner_M, data.y_N[rows], predicted_N[rows], 2 * clients, data.num_classes)
         correct = confusion.diagonal(dim1=1, dim2=2).sum(1)
         accuracy = correct / confusion.sum((1, 2))  # 0/0 is NaN: an empty set has no accuracy
-        return {"val": accuracy[:clients], "test": accuracy[clients:], "test_f1": macro_f1(confusion[clients:])}
+        wrong_M = cross_entropy(logits_NC[val.rows_M], data.y_N[val.rows_M], reduction="none").double()
+        loss = accuracy.new_zeros(clients).index_add(0, val.owner_M, wrong_M) / confusion[:clients].sum((1, 2))
+        judged = {"val": accuracy[:clients], "val_loss": loss, "test": accuracy[clients:]}
+        return judged | {"test_f1": macro_f1(confusion[clients:])}
 
     def sizes(self, data: Clients) -> Tensor:
         return torch.bincount(data.test_report.owner_M, minlength=data.report.num_clients)

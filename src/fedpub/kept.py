@@ -1,0 +1,31 @@
+"""Which round's model is kept: the one with the higher mean validation value; where two are level, the one with the
+lower mean validation loss; where these are level, too, the earlier one.
+
+Accuracy alone often cannot tell rounds apart: where one class is nearly everything, all rounds are right equally often.
+"""
+
+from __future__ import annotations
+
+from typing import Any, overload
+
+from torch import Tensor
+
+LEVEL = 1e-12  # means of the same values in another order differ by less
+START = (float("-inf"), float("inf"))  # value and loss that every round beats
+
+
+@overload
+def better(val: float, loss: float, best_val: float, best_loss: float) -> bool: ...
+
+
+@overload
+def better(val: Tensor, loss: Tensor, best_val: Tensor, best_loss: Tensor) -> Tensor: ...
+
+
+def better(val: Any, loss: Any, best_val: Any, best_loss: Any) -> Any:
+    """Whether a round with these means is kept instead of the best before; also where nobody can judge (NaN): the last.
+
+    A loss that is unknown (NaN, from a run of an earlier version) decides nothing.
+    """
+    higher, level = val > best_val + LEVEL, abs(val - best_val) <= LEVEL
+    return (val != val) | higher | (level & (loss < best_loss - LEVEL))
