@@ -75,13 +75,13 @@ TABLE = (
         "algorithms/fedpub_plus.py",
         "/ known_K.sum().clamp(min=1)",
         "/ len(known_K)",
-        "test_fedpub_plus.py::test_the_server_tells_everybody_the_mean_accuracy_of_the_models_trained_alone",
+        "test_fedpub_plus.py::test_the_server_tells_everybody_the_means_of_the_models_trained_alone",
     ),
     M(
         "plus-mean-of-wrong-clients",
         "algorithms/fedpub_plus.py",
-        'update({ALONE + "val": server[ALONE + "val"]}, ids, claimed)',
-        'update({ALONE + "val": server[ALONE + "val"]}, torch.arange(len(ids)), claimed)',
+        "update({name: server[name] for name in SHARED}, ids, claimed)",
+        "update({name: server[name] for name in SHARED}, torch.arange(len(ids)), claimed)",
         "test_fedpub_plus.py::test_who_is_away_counts_with_its_last_accuracy",
     ),
     M(
@@ -94,9 +94,16 @@ TABLE = (
     M(
         "plus-tells-the-federated-accuracy",
         "algorithms/fedpub_plus.py",
-        'up[ALONE + "val"] = alone_K',
-        'up[ALONE + "val"] = val_K',
+        'up |= {ALONE + "val": alone_K,',
+        'up |= {ALONE + "val": val_K,',
         "test_fedpub_plus.py::test_each_model_has_its_own_mean_accuracy",
+    ),
+    M(
+        "plus-level-models-by-chance",
+        "algorithms/fedpub_plus.py",
+        " & ~(level_K & lower_K)",
+        "",
+        "test_fedpub_plus.py::test_where_both_models_are_right_equally_often_the_lower_loss_decides",
     ),
     # similarity, rng
     M(
@@ -227,6 +234,34 @@ TABLE = (
     # engine: robust
     # flower
     # results, report
+    M(
+        "kept-ties-to-the-earliest",
+        "kept.py",
+        " | (level & (loss < best_loss - LEVEL))",
+        "",
+        "test_results.py::test_the_round_whose_model_is_kept",
+    ),
+    M(
+        "kept-higher-loss",
+        "kept.py",
+        "loss < best_loss - LEVEL",
+        "loss > best_loss + LEVEL",
+        "test_results.py::test_the_round_whose_model_is_kept",
+    ),
+    M(
+        "kept-by-loss-alone",
+        "kept.py",
+        "level & (loss",
+        "(loss",
+        "test_results.py::test_the_round_whose_model_is_kept",
+    ),
+    M(
+        "kept-nobody-can-judge",
+        "kept.py",
+        "(val != val) | higher",
+        "higher",
+        "test_results.py::test_the_round_whose_model_is_kept",
+    ),
     M(
         "report-pairs-scrambled",
         "report/summary.py",

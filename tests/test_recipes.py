@@ -15,6 +15,7 @@ import torch
 
 from fedpub.data.partition import Partition
 from fedpub.data.synthetic import SYNTHETIC, communities_graph
+from fedpub.engine.simulate import Round, Snapshot
 from fedpub.experiment import Experiment
 from fedpub.paper import beyond, costs, differences, looks, pareto, structure, variants
 from fedpub.paper.recipe import Artefact, Settings
@@ -394,15 +395,16 @@ def test_which_weights_two_clients_share_by_hand(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_neighbour_s_model_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the best round by validation, the second: 0.3, 0.6 and 0.9. The neighbours of 0, 1 and 2 are 2, 0 and 0."""
-    tests = (0.1, 0.2, 0.1), (0.3, 0.6, 0.9), (1.0, 1.0, 1.0)
+    """Of the second round, as good as the third by validation and with less loss: 0.3, 0.6 and 0.9. The neighbours of
+    0, 1 and 2 are 2, 0 and 0."""
+    nobody = torch.tensor([0, 0, 0])
 
     def played(algorithm, ctx, federation, rounds):
-        for val, own in zip((0.5, 0.8, 0.8), tests, strict=True):
-            weights = {"w": torch.tensor(own)}
-            yield SimpleNamespace(
-                metrics={"val": torch.tensor([val, float("nan")])}, snapshot=SimpleNamespace(clients=weights)
-            )
+        tests = (0.1, 0.2, 0.1), (0.3, 0.6, 0.9), (1.0, 1.0, 1.0)
+        for val, loss, own in zip((0.5, 0.8, 0.8), (0.1, 0.3, 0.4), tests, strict=True):
+            metrics = {"val": torch.tensor([val, float("nan")]), "val_loss": torch.tensor([loss, float("nan")])}
+            after = Snapshot(1, {}, {"w": torch.tensor(own)})
+            yield Round(after, nobody, metrics, nobody, nobody, nobody, nobody, nobody, {})
 
     monkeypatch.setattr(looks, "simulate", played)
     monkeypatch.setattr(looks, "set_up", lambda *_: None)
