@@ -231,6 +231,83 @@ TABLE = (
     # engine: site
     # engine: federate
     # engine: joining, refusal, wire, setup
+    M(
+        "join-similar-to-oneself",
+        "engine/joining.py",
+        "cosine(both)[:1, 1:]",
+        "cosine(both)[:1, :-1]",
+        "test_joining.py::test_what_a_new_site_gets_is_the_members_mean_by_similarity",
+    ),
+    M(
+        "join-without-tau",
+        "engine/joining.py",
+        "algorithm.tau).double()",
+        "0.0).double()",
+        "test_joining.py::test_what_a_new_site_gets_is_the_members_mean_by_similarity",
+    ),
+    M(
+        "join-first-member",
+        "engine/joining.py",
+        "mix(share_1K, part) if",
+        "part[:1] if",
+        "test_joining.py::test_what_a_new_site_gets_is_the_members_mean_by_similarity",
+    ),
+    M(
+        "join-alone-from-the-mean",
+        "engine/joining.py",
+        "_trained(part, _own_start(part, asked.message), 2 * epochs)",
+        "_trained(part, asked.message, 2 * epochs)",
+        "test_joining.py::test_a_new_site_keeps_the_better_of_two_equally_long_trainings",
+    ),
+    M(
+        "join-half-as-long",
+        "engine/joining.py",
+        "asked.message), 2 * epochs)",
+        "asked.message), epochs)",
+        "test_joining.py::test_a_new_site_keeps_the_better_of_two_equally_long_trainings",
+    ),
+    M(
+        "join-always-kept",
+        "engine/joining.py",
+        'kept = "joined" if better(*standings) else "alone"',
+        'kept = "joined"',
+        "test_joining.py::test_a_new_site_keeps_the_better_of_two_equally_long_trainings",
+    ),
+    M(
+        "join-keeps-the-worse",
+        "engine/joining.py",
+        'for which in ("joined", "alone") for name',
+        'for which in ("alone", "joined") for name',
+        "test_joining.py::test_a_new_site_keeps_the_better_of_two_equally_long_trainings",
+    ),
+    M(
+        "join-keeps-the-other",
+        "engine/joining.py",
+        'state if kept == "joined" else alone',
+        'alone if kept == "joined" else state',
+        "test_joining.py::test_a_new_site_keeps_the_better_of_two_equally_long_trainings",
+    ),
+    M(
+        "join-epochs-ignored",
+        "engine/joining.py",
+        "replace(part.ctx, round=1, epochs=epochs)",
+        "replace(part.ctx, round=1)",
+        "test_joining.py::test_a_new_site_keeps_the_better_of_two_equally_long_trainings",
+    ),
+    M(
+        "join-told-swapped",
+        "engine/joining.py",
+        'results["alone"], results["joined"], kept',
+        'results["joined"], results["alone"], kept',
+        "test_joining.py::test_a_new_site_keeps_the_better_of_two_equally_long_trainings",
+    ),
+    M(
+        "join-any-epochs",
+        "engine/joining.py",
+        "if epochs != EPOCHS:",
+        "if False:",
+        "test_federate.py::test_a_new_site_joins_a_finished_run",
+    ),
     # engine: robust
     # flower
     # results, report
@@ -277,6 +354,20 @@ TABLE = (
         "test_report.py",
     ),
     # paper
+    M(
+        "paper-runs-that-nobody-shows",
+        "paper/costs.py",
+        "for method in self.methods(settings) for job in self.variant(settings, method)",
+        "for method in METHODS[1:] for job in self.variant(settings, method)",
+        "test_recipes.py::test_a_recipe_asks_for_the_runs_that_it_shows_and_for_no_others",
+    ),
+    M(
+        "paper-runs-of-one-scenario",
+        "paper/structure.py",
+        "for proxy in self.paper for scenario in SCENARIOS for job",
+        "for proxy in self.paper for scenario in SCENARIOS[:1] for job",
+        "test_recipes.py::test_a_recipe_asks_for_the_runs_that_it_shows_and_for_no_others",
+    ),
     M(
         "paper-reported-splits",
         "paper/beyond.py",

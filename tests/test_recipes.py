@@ -58,6 +58,32 @@ def heights(figure: matplotlib.figure.Figure, axes: int = 0) -> list[float]:
     return [bar.get_height() for bar in figure.axes[axes].patches]
 
 
+def generous(one: Experiment) -> dict[str, Any]:
+    """Whatever a recipe may want to know of a run with twenty clients, fifty in the largest."""
+    pairs = torch.rand(40, 20, 20, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    said: dict[str, Any] = {"test": 0.5, "val": 0.5, "sparsity": 0.5, "bytes_up": 1, "bytes_down": 1, "rounds": 1}
+    square = pairs[0].tolist()
+    seen = {"label_similarity": square, "missing": square, "community": [0, 1] * 10, "seconds": 1.0, "values": 1}
+    seen |= dict.fromkeys(("similar", "dissimilar", "own", "neighbour"), 0.5)
+    rows = [Row(number, 1.0, {"test": [0.5]}) for number in (1, 2)]
+    return said | {"per_client_test": [0.5] * 50, "relation": pairs, "rows": rows, "seen": said | seen}
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if name != "table-statistics"])  # which has no runs
+def test_a_recipe_asks_for_the_runs_that_it_shows_and_for_no_others(name: str) -> None:
+    asked: set[str] = set()
+
+    class Asked(Found):
+        def __getitem__(self, job: Job) -> SimpleNamespace:
+            asked.add(job.name)
+            return super().__getitem__(job)
+
+    settings = Settings(datasets=("cora", "photo", "twitch"), seeds=1)
+    made = RECIPES[name].make(settings, Asked(generous))
+    assert asked == {job.name for job in RECIPES[name].jobs(settings)}
+    assert all(len(row) == len(made.header) for row in made.rows)
+
+
 # Which data is reported
 
 
