@@ -41,6 +41,7 @@ LARGEST = 2**31  # bytes of a letter
 RESPONSE = 2**26  # of one response: objects are at most 5 MiB
 HEARTBEAT = 20  # seconds; a node is taken to be away after two of them
 TIMEOUT = 30.0
+TRIES, TRY = 50, 0.2  # for an object of a message that is not there yet, and seconds between them
 
 
 class ConnectionTroubleError(FedpubError):
@@ -136,11 +137,14 @@ class Node:
         run, number = received.metadata.run_id, received.metadata.message_id
 
         def fetch(name: str) -> bytes:
-            found = self._fleet.PullObject(PullObjectRequest(node=node, run_id=run, object_id=name))
-            if not found.object_available:
-                raise IncompleteError(f"the object {shown(name)} of a message is not there")
-            content: bytes = found.object_content
-            return content
+            for _ in range(TRIES):
+                found = self._fleet.PullObject(PullObjectRequest(node=node, run_id=run, object_id=name))
+                if found.object_available:
+                    content: bytes = found.object_content
+                    return content
+                if not found.object_found or self._ended.wait(TRY):  # it may still be on its way to the link
+                    break
+            raise IncompleteError(f"the object {shown(name)} of a message is not there")
 
         letter = letter_of(number, fetch, LARGEST) if received.metadata.message_type == "query" else None
         self._fleet.ConfirmMessageReceived(
