@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import os
 import re
@@ -276,3 +277,30 @@ def test_errors_as_printed(tmp_path, monkeypatch, capfd):
         expected = ".*".join(map(re.escape, sentence.split("...")))
         said = capfd.readouterr().err.strip()
         assert re.fullmatch(expected, said), f"{command}\nsaid:   {said}\npage: {sentence}"
+
+
+# Names
+
+
+def dotted(text: str) -> set[str]:
+    """What a text names as a part of the package, as `fedpub.data.tables.from_networkx`."""
+    # Not settings, as in --set fedpub.tau=5, nor what is imported by its full name.
+    text = re.sub(r"fedpub\.[\w.]+=|(from|import) fedpub[\w.]*", "", text)
+    return {found.rstrip(".") for found in re.findall(r"(?<![\w/.-])fedpub(?:\.[A-Za-z]\w*)+", text)} - {"fedpub.py"}
+
+
+def test_every_part_of_the_package_that_is_named_can_be_used_after_import_fedpub():
+    names = set().union(*(dotted(page.read_text("utf-8")) for page in PAGES))
+    for file in (ROOT / "src").rglob("*.py"):
+        texts = [node.value for node in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(node, ast.Constant)]
+        names |= set().union(*(dotted(text) for text in texts if isinstance(text, str) and " " in text))
+    first = "fedpub.data.tables.from_networkx"  # before another name has imported what it needs
+    assert {first, "fedpub.run", "fedpub.data.graph.undirected"} <= names
+    code = """
+import sys, fedpub
+for name in sys.argv[1:]:
+    eval(name)
+"""
+    call = [sys.executable, "-c", code, first, *sorted(names)]
+    done = subprocess.run(call, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import tempfile
+import warnings
 from pathlib import Path
 
 import networkx as nx
@@ -13,11 +14,13 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+import scipy.sparse as sp
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch_geometric.data import Data
 
+import fedpub
 from fedpub.cli import main
 from fedpub.data.encoding import Column, Encoding, fit_classes
 from fedpub.data.graph import Graph, to_scipy
@@ -54,7 +57,7 @@ def load(*nodes: str, **options: object) -> Imported:
 
 def command(*extra: str, nodes: str = "nodes.csv") -> list[str]:
     required = ["--nodes", *nodes.split(), "--edges", "edges.csv", "--id", "id", "--label", "label"]
-    return ["data", "import", *required, "--out", "my.graph", *extra]
+    return ["data", "import", *required, *([] if "--out" in extra else ["--out", "my.graph"]), *extra]
 
 
 def dense(graph: Graph) -> list[list[float]]:
@@ -523,6 +526,55 @@ def test_from_pyg() -> None:
     assert sparse.digest() == graph.digest()
 
 
+X = np.array([[1.0, 0.0], [0.0, 4.0], [0.0, 0.0]])
+
+
+@pytest.mark.parametrize(
+    "x",
+    [X, X.astype(np.float16), X.tolist(), sp.csr_matrix(X), sp.coo_array(X), sp.csc_matrix(X.astype(int))],
+    ids=type,
+)
+def test_from_pyg_takes_arrays_of_numpy_and_scipy(x: object) -> None:
+    y, edge_index = np.array([0, 1, 0]), np.array([[0, 1], [1, 2]])
+    expected = from_pyg(Data(x=torch.tensor(X), y=torch.tensor(y), edge_index=torch.tensor(edge_index)))
+    graph = from_pyg(Data(x=x, y=y, edge_index=edge_index))
+    assert graph.digest() == expected.digest()
+    assert (graph.x.layout == torch.sparse_csr) == sp.issparse(x)
+    unlabelled = fedpub.graph_from_pyg(Data(x=x, edge_index=edge_index), labelled=False)
+    assert dense(unlabelled) == X.tolist()
+
+
+def test_a_sparse_matrix_with_repeated_entries_is_summed_and_left_alone() -> None:
+    x = sp.csr_matrix((np.array([1.0, 2.0]), np.array([1, 1]), np.array([0, 2, 2])), shape=(2, 2))
+    graph = from_pyg(Data(x=x, y=torch.tensor([0, 1]), edge_index=torch.tensor([[0], [1]])))
+    assert dense(graph) == [[0, 3], [0, 0]]
+    assert x.nnz == 2
+
+
+def test_classes_that_a_small_part_of_a_data_set_misses_are_possible() -> None:
+    data = Data(x=torch.ones(2, 1), y=torch.tensor([3, 171]), edge_index=torch.tensor([[0], [1]]))
+    assert from_pyg(data).num_classes == 172
+
+
+def test_what_is_not_used_of_a_pyg_data_is_named() -> None:
+    data = Data(x=torch.ones(2, 1), y=torch.tensor([0, 1]), edge_index=torch.tensor([[0], [1]]), name="n", num_nodes=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        from_pyg(data)
+        fedpub.graph_from_pyg(from_pyg(data).to_pyg())
+    data.edge_weight, data.edge_attr, data.train_mask = torch.ones(1), torch.ones(1, 3), torch.tensor([True, False])
+    for read in (from_pyg, fedpub.graph_from_pyg):
+        with pytest.warns(UserWarning, match="has edge_attr, edge_weight, train_mask, which fedpub does not use"):
+            read(data)
+
+
+def test_a_clients_number_is_no_number_of_clients() -> None:
+    data = Data(x=torch.ones(2, 1), y=torch.tensor([0, 1]), edge_index=torch.tensor([[0], [1]]))
+    data.client = torch.tensor([0, 50_000_000])
+    with pytest.raises(FedpubError, match="client 50000000, so 50,000,001 clients of 2 nodes; number them from 0"):
+        fedpub.graph_from_pyg(data)
+
+
 def test_from_pyg_without_features_uses_the_degree() -> None:
     y, edge_index = torch.tensor([0, 1, 0]), torch.tensor([[0, 1], [1, 2]])
     write("id,label\n0,0\n1,1\n2,0\n", "u,v\n0,1\n1,2\n")
@@ -540,9 +592,17 @@ def test_from_pyg_without_features_uses_the_degree() -> None:
         ({"edge_index": torch.tensor([[0], [2]])}, r"edge 0 joins 0 and 2, but its nodes are 0\.\.1"),
         ({"edge_index": torch.tensor([[0], [0]])}, "no edge joins two different nodes"),
         ({"x": torch.tensor([[1.0], [torch.nan]])}, "feature 0 of node 1 is not finite"),
+        (
+            {"y": torch.tensor([0, 50_000_000])},
+            r"label 50000000 in y, so 50,000,001 classes for 2 labelled nodes; number",
+        ),
+        ({"y": np.array([0.5, 1])}, "one class as an integer"),
+        ({"y": ["a", "b"]}, "y of the type list, which is no tensor"),
+        ({"x": [object(), object()]}, "x of the type list, which is no tensor"),
+        ({"edge_index": torch.tensor([0, 1])}, r"edge_index of shape \[2\]"),
     ],
 )
-def test_from_pyg_refuses(change: dict[str, torch.Tensor | None], sentence: str) -> None:
+def test_from_pyg_refuses(change: dict[str, object], sentence: str) -> None:
     good = {"x": torch.ones(2, 1), "y": torch.tensor([0, 1]), "edge_index": torch.tensor([[0], [1]])}
     with pytest.raises(FedpubError, match=sentence):
         from_pyg(Data(**{**good, **change}))
@@ -578,6 +638,13 @@ def test_from_networkx_warns_of_what_it_leaves_out() -> None:
     nx.set_node_attributes(g, [1, 2], "vector")
     with pytest.warns(UserWarning, match=r"attribute 'vector' left out: list<"):
         assert from_networkx(g).num_features == 4
+
+
+def test_from_networkx_warns_of_what_edges_have() -> None:
+    g = example_network()
+    g.edges["007", 8]["amount"] = 3.5
+    with pytest.warns(UserWarning, match="edges with amount, which fedpub does not use"):
+        from_networkx(g)
 
 
 def test_from_networkx_refuses() -> None:

@@ -6,6 +6,7 @@ What `__all__` names is loaded when it is first used, so that `import fedpub` co
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -38,9 +39,16 @@ _HOME |= {"Experiment": "fedpub.experiment", "FedpubError": "fedpub.errors", "Gr
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
-        raise AttributeError(f"module 'fedpub' has no attribute {name!r}")
+        return submodule("fedpub", name)
     found = globals()[name] = getattr(importlib.import_module(_HOME[name]), name)
     return found
+
+
+def submodule(package: str, name: str) -> Any:
+    """A module of a package by its attribute, so that `import fedpub` is enough to use any."""
+    if name.startswith("_") or importlib.util.find_spec(f"{package}.{name}") is None:
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+    return importlib.import_module(f"{package}.{name}")
 
 
 def __dir__() -> list[str]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from fedpub import running
@@ -224,12 +225,12 @@ def load_graph(name: Place, data_root: Place | None = None, labelled: bool = Tru
 def graph_from_pyg(data: Any, name: str | None = None, labelled: bool = True) -> Graph:
     """A graph from a PyG `Data` with x, y and edge_index; y < 0 means no label.
 
-    `client` (a number per node) gives natural clients. Names are taken where `fedpub.Graph.to_pyg` put them. Masks are
-    not read: fedpub splits each client's nodes itself.
+    `client` (a number per node) gives natural clients. Names are taken where `fedpub.Graph.to_pyg` put them. A warning
+    names what is not used, as masks (fedpub splits each client's nodes itself) and edge weights.
     """
     from torch_geometric.data import Data
 
-    from fedpub.data.tables import from_pyg
+    from fedpub.data.tables import ALWAYS_POSSIBLE, from_pyg
 
     if not isinstance(data, Data):
         raise FedpubError(f"a graph cannot be made of a {type(data).__name__}; give a PyG Data, of a dataset its [0]")
@@ -238,7 +239,7 @@ def graph_from_pyg(data: Any, name: str | None = None, labelled: bool = True) ->
         graph = from_pyg(data, called)
     else:  # the converter is for graphs to learn from: any labels will do
         some = data.clone()
-        some.y = torch.arange(int(data.num_nodes or 0)) % 2
+        some.y = torch.arange(int(data.num_nodes or 0) if data.get("x") is None else np.shape(data.x)[0]) % 2
         graph = replace(from_pyg(some, called), classes=(), y=torch.full((len(some.y),), -1))
     further: dict[str, Any] = {}
     if labelled and (classes := _texts(data.get("classes"))) and len(classes) >= graph.num_classes:
@@ -253,6 +254,11 @@ def graph_from_pyg(data: Any, name: str | None = None, labelled: bool = True) ->
                 f"{graph.num_nodes} nodes the number of its client, 0 or more, or leave it out"
             )
         count = int(number_N.max()) + 1
+        if count > max(ALWAYS_POSSIBLE, graph.num_nodes):
+            raise FedpubError(
+                f"the PyG Data has the client {count - 1}, so {count:,} clients of {graph.num_nodes:,} nodes; "
+                "number them from 0, as torch.unique(client, return_inverse=True)[1] does"
+            )
         client_names = _texts(data.get("client_names"))
         fitting = client_names if len(client_names) >= count else tuple(map(str, range(count)))
         further |= {"client": number_N.to(torch.int64), "client_names": fitting}
@@ -306,9 +312,10 @@ def _graph(dataset: Any, labelled: bool = True) -> str | Graph:
     from torch_geometric.data import Data
 
     if not isinstance(dataset, Data):
+        kind = f"{type(dataset).__module__}.{type(dataset).__qualname__}".removeprefix("builtins.")
         raise FedpubError(
-            f"a {type(dataset).__name__} is no graph; give a name, a graph file, a fedpub.Graph or a PyG Data "
-            "(fedpub.data.tables.from_networkx makes a Graph of a NetworkX graph)"
+            f"an object of the type {kind} cannot be used as a graph; give a name, a graph file, a fedpub.Graph or a "
+            "PyG Data (fedpub.data.tables.from_networkx makes a fedpub.Graph of a NetworkX graph)"
         )
     unlabelled = not labelled and (dataset.get("y") is None or bool((torch.as_tensor(dataset.y) < 0).all()))
     return graph_from_pyg(dataset, labelled=not unlabelled)

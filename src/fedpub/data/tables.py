@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import scipy.sparse as sp
 import torch
 from torch import Tensor
 
@@ -111,7 +112,8 @@ def from_networkx(
 ) -> Graph:
     """A graph from a NetworkX graph whose node attributes hold the label, the features (None: all others), the client.
 
-    Attributes are encoded as columns of a table are; a warning names each that had to be left out.
+    Attributes are encoded as columns of a table are; a warning names each that had to be left out, and those of edges,
+    which are not used.
     """
     nodes = dict(g.nodes(data=True))
     ids = [str(node) for node in nodes]
@@ -139,18 +141,22 @@ def from_networkx(
     for attribute, fate in imported.columns.items():
         if fate.startswith("left out"):
             warnings.warn(f"attribute {attribute!r} {fate}", stacklevel=2)
+    of_edges = sorted({str(key) for *_, values in g.edges(data=True) for key in values})
+    if of_edges:
+        warnings.warn(f"{source} has edges with {some(of_edges)}, which fedpub does not use", stacklevel=2)
     return imported.graph
 
 
 def from_pyg(data: Any, name: str = "graph") -> Graph:
     """A graph from a PyG `Data` with x, y and edge_index; features stay as they are, y < 0 means no label.
 
-    Without x, the one feature is the node's degree. Masks are not read: fedpub splits each client's nodes itself.
+    x may be dense or sparse, of torch, NumPy or SciPy; without it, the one feature is the node's degree. A warning
+    names what is not used: weights and attributes of edges; masks, since fedpub splits each client's nodes itself.
     """
     for key in ("y", "edge_index"):
         if data.get(key) is None:
             raise FedpubError(f"the PyG Data has no {key}; fedpub needs y (a class per node) and edge_index")
-    y, ends_2E = data.y.detach().cpu(), data.edge_index.detach().cpu()
+    y, ends_2E = _tensor("y", data.y), _tensor("edge_index", data.edge_index)
     y = y.squeeze(1) if y.dim() == 2 and y.shape[1] == 1 else y
     if y.dim() != 1 or y.is_floating_point() or y.is_complex():
         raise FedpubError(
@@ -158,6 +164,12 @@ def from_pyg(data: Any, name: str = "graph") -> Graph:
         )
     if y.shape[0] == 0:
         raise FedpubError("the PyG Data has no nodes; a graph needs at least one")
+    if ends_2E.dim() != 2 or len(ends_2E) != 2 or ends_2E.is_floating_point():
+        raise FedpubError(
+            f"the PyG Data has edge_index of shape {list(ends_2E.shape)} and type {ends_2E.dtype}; "
+            "give two rows of node numbers, [2, E]"
+        )
+    ends_2E = ends_2E.to(torch.int64)
     outside = torch.nonzero(((ends_2E < 0) | (ends_2E >= len(y))).any(0)).flatten()
     if len(outside):
         u, v = ends_2E[:, outside[0]].tolist()
@@ -168,17 +180,43 @@ def from_pyg(data: Any, name: str = "graph") -> Graph:
     y = y.to(torch.int64).clamp(min=-1)
     if len(torch.unique(y[y >= 0])) < 2:
         raise FedpubError("the PyG Data has fewer than two classes in y; classification needs at least two")
+    count, labelled = int(y.max()) + 1, int((y >= 0).sum())
+    if count > max(ALWAYS_POSSIBLE, labelled):  # no class for most of them can ever be learnt
+        raise FedpubError(
+            f"the PyG Data has the label {count - 1} in y, so {count:,} classes for {labelled:,} labelled nodes; "
+            "number the classes from 0, as torch.unique(y, return_inverse=True)[1] does; -1 means no label"
+        )
     edges = undirected(_check_joins(ends_2E, "the PyG Data"), len(y))
-    classes = tuple(str(c) for c in range(int(y.max()) + 1))
+    classes = tuple(str(c) for c in range(count))
     meta = {}
     if data.get("x") is None:
         degree_N = _degrees(edges, len(y))
         column = fit_degree(degree_N)
         x, meta[META_KEY] = encode_degree(column, degree_N), Encoding((column,), classes).to_json()
+    elif sp.issparse(data.x):
+        x_NF = sp.csr_matrix(data.x, dtype=np.float32, copy=True)
+        x_NF.sum_duplicates()
+        x = from_scipy(x_NF)
     else:
-        x = data.x.detach().cpu().to(torch.float32)
+        x = _tensor("x", data.x).to(torch.float32)
         x = x if x.layout == torch.strided else from_scipy(to_scipy(x.to_sparse_csr()))
+    if unused := [key for key in data.keys() if key not in PYG_KEYS]:  # noqa: SIM118
+        warnings.warn(f"the PyG Data has {', '.join(sorted(unused))}, which fedpub does not use", stacklevel=2)
     return Graph(x, y, edges, classes, name, meta=meta).validate()
+
+
+PYG_KEYS = {"x", "y", "edge_index", "num_nodes", "name", "classes", "client", "client_names", "node_ids"}
+ALWAYS_POSSIBLE = 1000  # classes or clients, however few nodes are at hand: a part of a data set may miss most of them
+
+
+def _tensor(key: str, value: Any) -> Tensor:
+    try:
+        return torch.as_tensor(value).detach().cpu()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise FedpubError(
+            f"the PyG Data has {key} of the type {type(value).__name__}, which is no tensor ({error}); "
+            "give a tensor or a NumPy array"
+        ) from error
 
 
 def check_outputs(out: Path, encoding_out: Path | None, inputs: Collection[Path], force: bool) -> None:
