@@ -22,7 +22,7 @@ from torch import Tensor
 
 from fedpub.algorithms import Oracle
 from fedpub.algorithms.base import ChecksUploads, NeedsSetup, Place
-from fedpub.engine.fields import ANSWERED, MOST_CLASSES, Rule, check_fields, cut
+from fedpub.engine.fields import ANSWERED, MOST_CLASSES, Rule, check_fields
 from fedpub.engine.refusal import Expected, most_examples, wrong_values
 from fedpub.engine.robust import bounded, clipped
 from fedpub.engine.setup import OnStep
@@ -32,6 +32,7 @@ from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.files import write_text
 from fedpub.kept import START, better
+from fedpub.shown import shown
 from fedpub.tree import Message, State, Tree, tensor, together, tree, tree_map
 
 SITES = "sites.json"  # what is known of them
@@ -205,7 +206,7 @@ class Coordinator:
                 server = setup.server(self.ctx, step, server, uploads)
             except (KeyError, ValueError, TypeError, IndexError, RuntimeError) as error:
                 raise FedpubError(
-                    f"what the sites sent for {name!r} before the first round cannot be put together ({cut(error)}); "
+                    f"what the sites sent for {name!r} before the first round cannot be put together ({shown(error)}); "
                     "look at their data and versions, then begin the run again"
                 ) from error
             if on_step:
@@ -217,7 +218,7 @@ class Coordinator:
         assert isinstance(self.algorithm, NeedsSetup)
         extra = sorted(set(upload) - self.algorithm.uploads)
         if extra:
-            return f"it sent {cut(extra)}, which the method does not declare"
+            return f"it sent {shown(extra)}, which the method does not declare"
         setup, place = self.algorithm.setup(), self._place(known)
         wrong = wrong_values(upload)
         if not wrong and isinstance(setup, ChecksUploads):
@@ -225,7 +226,7 @@ class Coordinator:
                 wrong = setup.problem(self.ctx, step, server, client, upload, known.features, place)
             except Exception as error:
                 wrong = f"what it sent before the first round cannot be read: {error}"
-        return cut(wrong) if wrong else None
+        return shown(wrong) if wrong else None
 
     def _place(self, known: Known) -> Place:
         return Place(len(known.classes), torch.device("cpu"), getattr(torch, self.experiment.dtype))
@@ -260,7 +261,7 @@ class Coordinator:
                 try:
                     check_fields(answer, ANSWERED[kind] if rules is None else rules)
                 except FedpubError as error:
-                    self._must(client, False, cut(error))
+                    self._must(client, False, shown(error))
                 found[client] = answer
                 missing.discard(client)
                 if sizes is not None:
@@ -350,7 +351,7 @@ class Coordinator:
         try:
             return decode(data, self.terms.max_message * 2**20)
         except Exception as error:
-            self._event(client, "refused", number, cut(error))
+            self._event(client, "refused", number, shown(error))
             return None
 
     def _wrong_answer(
@@ -365,7 +366,7 @@ class Coordinator:
             wrong = expected.problem(answer, sent, number, most)
         except Exception as error:
             wrong = f"its answer cannot be read: {error}"
-        return cut(wrong) if wrong else None
+        return shown(wrong) if wrong else None
 
     def _round(
         self,
@@ -414,7 +415,7 @@ class Coordinator:
 
 def _reason(answer: Letter) -> str:
     """Why a site did not answer what it was asked."""
-    return cut(answer.fields.get("reason") or f"its answer is a letter of the kind {answer.kind!r}")
+    return shown(answer.fields.get("reason") or f"its answer is a letter of the kind {answer.kind!r}")
 
 
 def _first(known: Known) -> State:

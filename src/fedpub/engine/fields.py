@@ -17,7 +17,6 @@ MOST_CLASSES = 10_000
 MOST_EXAMPLES = 1_000_000_000
 MOST_LOSS = 1e30  # of a validation node; features as they come, such as amounts of money, make large ones
 LONGEST_TEXT = 100_000  # of an experiment
-LONGEST_REASON = 200
 
 Rule = tuple[Callable[[Any], bool], str]  # whether a value is as it should be, and how that is
 
@@ -105,9 +104,3 @@ def _seen(value: Any) -> str:
     if isinstance(value, list | dict | str) and len(value) > LONGEST_NAME:
         return f"{len(value):,} long"
     return shortened(value)
-
-
-def cut(reason: object) -> str:
-    """What somebody says, in a length that can be shown."""
-    text = str(reason).encode("utf-8", "replace").decode()
-    return text if len(text) <= LONGEST_REASON else text[: LONGEST_REASON - 1] + "…"

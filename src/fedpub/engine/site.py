@@ -27,7 +27,7 @@ from fedpub.data.clients import Clients, stack
 from fedpub.data.graph import Graph
 from fedpub.data.subgraph import Subgraph
 from fedpub.data.subgraph_files import read_subgraph, subgraph_digest
-from fedpub.engine.fields import ASKED, check_fields, cut
+from fedpub.engine.fields import ASKED, check_fields
 from fedpub.engine.joining import answer_join
 from fedpub.engine.refusal import wrong_values
 from fedpub.engine.simulate import Federation, check_declared, first_weights, measure
@@ -36,6 +36,7 @@ from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.files import read_tensors, remove_leftovers, write_tensors, write_text
 from fedpub.model_files import ModelCard, save_model
+from fedpub.shown import shown
 from fedpub.tree import Message, State, Tree, pack, state_map, tree, unlike, unpack
 
 RUN = re.compile(r"[0-9a-f]{16}")
@@ -180,9 +181,9 @@ class Site:
             check_fields(asked, ASKED[asked.kind])
             return handler(self, run, asked, hashlib.sha256(letter).hexdigest())
         except LostError as error:
-            return encode(Letter("lost", {"reason": cut(error)}, {}))
+            return encode(Letter("lost", {"reason": shown(error)}, {}))
         except Exception as error:  # whatever a stranger's letter holds: whoever asks next is answered, too
-            reason = cut(str(error) or type(error).__name__)
+            reason = shown(str(error) or type(error).__name__)
             self.news = f"refused what the coordinator asked for: {reason}"
             return encode(Letter("refused", {"reason": reason}, {}))
 
