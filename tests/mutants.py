@@ -25,6 +25,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = Path("src") / "fedpub"
 WARM = ("torch", "numpy", "scipy.sparse", "scipy.stats", "hypothesis", "safetensors.torch", "torch_geometric.nn")
+WHOLE = "whole"  # the copy without a defect
 LIMIT = 300  # seconds for the selected tests; a defect that makes them hang is noticed, too
 
 
@@ -230,6 +231,118 @@ TABLE = (
     ),
     # engine: site
     # engine: federate
+    M(
+        "federate-half-rounded-down",
+        "engine/federate.py",
+        "max(1, math.ceil(len(chosen) / 2))",
+        "max(1, len(chosen) // 2)",
+        "test_coordinator.py::test_a_round_waits_for_half_of_its_sites_or_as_many_as_are_asked_for",
+    ),
+    M(
+        "federate-any-number-of-sites",
+        "engine/federate.py",
+        "need = self.terms.min_sites or max",
+        "need = 0 and max",
+        "test_coordinator.py::test_a_round_waits_for_half_of_its_sites_or_as_many_as_are_asked_for",
+    ),
+    M(
+        "federate-more-sites-than-there-are",
+        "engine/federate.py",
+        "if len(answers) >= min(need, len(chosen)):",
+        "if len(answers) >= need or len(answers) == 2:",
+        "test_coordinator.py::test_a_round_waits_for_half_of_its_sites_or_as_many_as_are_asked_for",
+    ),
+    M(
+        "federate-lost-base",
+        "engine/federate.py",
+        "base_K[client] = 0\n",
+        "pass\n",
+        "test_coordinator.py::test_a_site_that_lost_its_state_begins_anew_and_is_asked_from_the_start",
+    ),
+    M(
+        "federate-begins-anew-as-before",
+        "engine/federate.py",
+        "self._begin(client, known, number))}, self.terms.deadline)",
+        "self._begin(client, known, 0))}, self.terms.deadline)",
+        "test_coordinator.py::test_a_site_that_lost_its_state_begins_anew_and_is_asked_from_the_start",
+    ),
+    M(
+        "federate-base-of-all",
+        "engine/federate.py",
+        "        base_K[client] = number\n",
+        "        base_K[:] = number\n",
+        "test_coordinator.py::test_every_site_is_asked_from_its_own_last_round",
+    ),
+    M(
+        "federate-finish-from-the-start",
+        "engine/federate.py",
+        '"finish", {"run": self.run, "base": int(base_K[client])',
+        '"finish", {"run": self.run, "base": 0',
+        "test_coordinator.py::test_every_site_is_asked_from_its_own_last_round",
+    ),
+    M(
+        "federate-best-by-test",
+        "engine/federate.py",
+        'now = torch.stack([metrics["val"].nanmean(),',
+        'now = torch.stack([metrics["test"].nanmean(),',
+        "test_federate.py::test_of_rounds_that_are_level_the_coordinator_keeps_the_one_of_lower_loss",
+    ),
+    M(
+        "federate-first-site-s-classes",
+        "engine/federate.py",
+        'classes |= dict.fromkeys(said[client].fields["classes"])',
+        'classes = classes or dict.fromkeys(said[client].fields["classes"])',
+        "test_coordinator.py::test_the_classes_of_a_run_are_those_of_all_sites",
+    ),
+    M(
+        "federate-everybody-idle",
+        "engine/federate.py",
+        'if one["idle"])',
+        ")",
+        "test_coordinator.py::test_the_classes_of_a_run_are_those_of_all_sites",
+    ),
+    M(
+        "federate-bytes-swapped",
+        "engine/federate.py",
+        "up_K[client], down_K[client] = up, down",
+        "up_K[client], down_K[client] = down, up",
+        "test_coordinator.py::test_bytes_are_counted_of_what_was_sent_and_answered",
+    ),
+    M(
+        "federate-bytes-of-the-silent",
+        "engine/federate.py",
+        "sizes = {}, {client: (0, len(data)) for client, data in letters.items()}",
+        "sizes = {}, dict[int, tuple[int, int]]()",
+        "test_coordinator.py::test_bytes_are_counted_of_what_was_sent_and_answered",
+    ),
+    M(
+        "federate-losses",
+        "engine/federate.py",
+        'loss_K[client] = answer.fields["loss"]',
+        'loss_K[client] = answer.fields["metrics"]["val"]',
+        "test_coordinator.py::test_losses_are_those_of_the_sites",
+    ),
+    M(
+        "federate-embedding-of-the-first",
+        "engine/federate.py",
+        "kept_KH[client] = own[0]",
+        "kept_KH[0] = own[0]",
+        "test_coordinator.py::test_the_last_embedding_of_every_site_is_remembered",
+    ),
+    M(
+        "federate-embeddings-forgotten",
+        "engine/federate.py",
+        'tensor(clients["embedding"]).clone() if "embedding" in clients else some',
+        "some",
+        "test_coordinator.py::test_the_last_embedding_of_every_site_is_remembered",
+    ),
+    M(
+        "federate-set-up-bytes",
+        "engine/federate.py",
+        "down + sum(map(len, letters.values()))",
+        "down",
+        "test_coordinator.py::test_set_up_counts_the_letters_of_both_directions",
+    ),
     # engine: joining, refusal, wire, setup
     M(
         "join-similar-to-oneself",
@@ -555,11 +668,11 @@ def main() -> int:
         importlib.import_module(module)
     with tempfile.TemporaryDirectory(prefix="mutants-") as name:
         folder = Path(name)
-        shutil.copytree(ROOT / "src", folder / "whole" / "src", ignore=shutil.ignore_patterns("*.egg-info"))
+        shutil.copytree(ROOT / "src", folder / WHOLE / "src", ignore=shutil.ignore_patterns("*.egg-info"))
         tests = sorted({test for one in chosen for test in one.tests.split()})
-        ((_, found),) = _tested([("whole", tests)], folder, 1)
+        ((_, found),) = _tested([(WHOLE, tests)], folder, 1)
         if found != "unnoticed":
-            print(f"without any defect: {found}; mend that first\n{(folder / 'whole' / 'said').read_text()[-3000:]}")
+            print(f"without any defect: {found}; mend that first\n{(folder / WHOLE / 'said').read_text()[-3000:]}")
             return 2
         by_name, counts = {one.name: one for one in chosen}, Counter[str]()
         for name, found in _tested([(one.name, one.tests.split()) for one in chosen], folder, asked.jobs):
@@ -593,7 +706,7 @@ def _tested(wanted: list[tuple[str, list[str]]], folder: Path, jobs: int) -> Ite
             time.sleep(0.05)
             for number, (name, began) in list(running.items()):
                 done, status = os.waitpid(number, os.WNOHANG)
-                late = time.monotonic() - began > LIMIT
+                late = name != WHOLE and time.monotonic() - began > LIMIT
                 if late and not done:
                     _end(number)
                 if done or late:
@@ -602,7 +715,7 @@ def _tested(wanted: list[tuple[str, list[str]]], folder: Path, jobs: int) -> Ite
                     code = 1 if late and not done else os.waitstatus_to_exitcode(status)
                     said = {0: "unnoticed", 1: "noticed"}.get(code)
                     yield name, said or f"error: {code}: {(folder / name / 'said').read_text()[-300:]}"
-                    if name != "whole":
+                    if name != WHOLE:
                         shutil.rmtree(folder / name, ignore_errors=True)
     finally:
         for number in running:
@@ -613,7 +726,7 @@ def _prepare(folder: Path, name: str) -> None:
     """A copy of the sources, and of what was compiled of them, with a defect."""
     for one in TABLE:
         if one.name == name:
-            shutil.copytree(folder / "whole" / "src", folder / name / "src")
+            shutil.copytree(folder / WHOLE / "src", folder / name / "src")
             one.apply(folder / name / SOURCE)
 
 
