@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
 import torch
 
+import fedpub
 from fedpub.algorithms import METHODS, FedPub
 from fedpub.bench.scale import CLASSES, random_clients
 from fedpub.cli import main
 from fedpub.data.clients import stack
-from fedpub.engine.plan import within
+from fedpub.data.graph import Graph, undirected
+from fedpub.engine import memory
+from fedpub.engine.plan import Demand, demand, within
 from fedpub.engine.shelf import Shelf
 from fedpub.engine.simulate import Federation, Round, Snapshot, simulate
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.models import GCN, GraphSAGE
+from fedpub.running import run
 from fedpub.similarity import attention, cosine, narrowed, nearest, random_proxy
 from fedpub.tree import mix, not_zero, pack, put, select, state_map
 
@@ -170,12 +178,17 @@ def test_a_narrow_proxy_graph_gives_the_same_embedding(model):
     torch.testing.assert_close(model.embed(weights, narrow), model.embed(weights, proxy))
 
 
+def planned_runs(clients: int = 40, **settings: object) -> tuple[object, object, Federation]:
+    experiment = Experiment(**{"method": "fedpub", "rounds": 1, "hidden": 64, **settings}).resolved()
+    own = Federation(random_clients(clients, 20, 50), CLASSES, torch.device("cpu"))
+    return experiment.algorithm(), experiment.context(), own
+
+
 def test_a_plan_keeps_what_fits_and_says_what_would():
-    experiment = Experiment(method="fedpub", rounds=1, hidden=64).resolved()
-    own = Federation(random_clients(40, 20, 50), CLASSES, torch.device("cpu"))
-    how = (experiment.algorithm(), experiment.context(), own)
+    how = planned_runs()
+    own = how[2]
     assert within(*how, 2**40) is own
-    plans = [within(*how, kib * 2**10) for kib in range(640 * 2**10, 606 * 2**10, -256)]
+    plans = [within(*how, kib * 2**10, taken=0) for kib in range(40 * 2**10, 6 * 2**10, -256)]
     kinds = ["whole" if plan is own else "on disk" if plan.on_disk else "chunks" for plan in plans]
     assert list(dict.fromkeys(kinds)) == ["whole", "chunks", "on disk"], "the less there is, the more is done about it"
     assert kinds == sorted(kinds, key=["whole", "chunks", "on disk"].index)
@@ -183,17 +196,159 @@ def test_a_plan_keeps_what_fits_and_says_what_would():
         sizes = [plan.chunk for plan, one in zip(plans, kinds, strict=True) if one == kind]
         assert sizes == sorted(sizes, reverse=True)
         assert min(sizes) >= 1
+    assert all(plan.lean for plan in plans if plan is not own)
     with pytest.raises(FedpubError, match=r"max_memory=0\.5 is too little for 40 clients of this model; give 0\.6"):
-        within(*how, 2**29)
+        within(*how, 2**29, taken=600 * 2**20)
+    with pytest.raises(FedpubError, match=r"max_memory=0\.5 is too little .*; give 2\.06 GiB"):
+        within(*how, 2**29, taken=0, loading=2**31)
 
 
-def test_the_verb_within_a_given_memory(tmp_path, capsys):
-    for name, more in (("one", []), ("other", ["--max-memory", "0.63"])):
+def test_what_a_run_takes_by_hand():
+    """Two clients of three and one node, 100 and 10 bytes while they are computed."""
+    needed = Demand(taken=1000, stacked=40, again=20, all_round=8, states=6, working=(100, 10))
+    assert needed.total(None) == needed.total(2) == needed.total(7) == 1000 + 40 + 20 + 8 + 6 + 110
+    assert needed.total(1) == 1000 + 40 + 20 + 8 + 6 + 100, "the larger client decides"
+    assert needed.total(1, lean=True) == 1000 + 40 + 10 + 8 + 6 + 100
+    assert needed.total(1, lean=True, on_disk=True) == 1000 + 40 + 10 + 8 + 3 + 100
+    small, large = (demand(*planned_runs(), taken=0), demand(*planned_runs(), kept=True, taken=0))
+    assert large.total(None) > small.total(None), "a directory is written to"
+    wide = demand(*planned_runs(hidden=128), taken=0)
+    assert wide.working[0] > small.working[0]
+
+
+def test_a_run_that_does_not_fit_is_refused_before_it_starts(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr("fedpub.engine.plan.available", lambda: 10 * 2**20)
+    assert main(["run", "--rounds", "2", "--quiet", "--out", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr().err
+    assert re.search(r"this run may take up to [\d.]+ GiB, and [\d.]+ are there; give --max-memory [\d.]+, with", said)
+    assert not (tmp_path / "out").exists()
+    monkeypatch.setattr("fedpub.engine.plan.available", lambda: None)
+    assert main(["run", "--rounds", "1", "--quiet"]) == 0
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory: you tried to"),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+    ],
+)
+def test_an_allocation_that_fails_is_a_sentence(error, monkeypatch, capsys):
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("fedpub.running.simulate", fails)
+    assert main(["run", "--rounds", "1", "--quiet"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("fedpub: there is not enough memory for this run; give --max-memory the GiB")
+    assert "--chunk" in said
+    assert said.count("\n") == 1
+
+
+def test_other_errors_stay_what_they_are(monkeypatch):
+    def fails(*_: object) -> None:
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    monkeypatch.setattr("fedpub.running.simulate", fails)
+    with pytest.raises(RuntimeError, match="shapes"):
+        run(Experiment(dataset="communities", rounds=1))
+
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from fedpub.cli import main
+words = ["run", "--quiet", "--rounds", "1", "--hidden", "64", "--dataset", sys.argv[1], "--max-memory"]
+assert main([*words, "0.1"]) == 2
+print("peak", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+assert main([*words, sys.argv[2]]) == 0
+print("peak", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="kibibytes are Linux's")
+def test_a_process_stays_within_its_memory(tmp_path):
+    """A graph whose values would take twice as much if all clients were computed at a time."""
+    graph_file = tmp_path / "large.graph"
+    large_graph(nodes=60_000, edges=120_000, features=4, clients=10).save(graph_file)
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
+    limit = 0.45
+    command = [sys.executable, "-c", LIMITED, str(graph_file), str(limit)]
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr
+    loaded, most = map(float, re.findall(r"peak ([\d.]+)", done.stdout))
+    assert loaded < most <= 1.05 * limit
+    assert re.search(r"--max-memory 0\.1 is too little for 10 clients of this model; give 0\.\d+ GiB", done.stderr)
+
+
+def large_graph(nodes: int, edges: int, features: int, clients: int) -> Graph:
+    stream = torch.Generator().manual_seed(0)
+    each = nodes // clients
+    start = torch.randint(nodes, (edges,), generator=stream)
+    end = start // each * each + torch.randint(each, (edges,), generator=stream)
+    return Graph(
+        x=torch.randn(nodes, features, generator=stream),
+        y=torch.randint(3, (nodes,), generator=stream),
+        edges=undirected(torch.stack([start, end]), nodes),
+        classes=("a", "b", "c"),
+        client=torch.arange(nodes) // each,
+        client_names=tuple(map(str, range(clients))),
+    ).validate()
+
+
+def test_memory_of_a_container(tmp_path, monkeypatch):
+    """The tightest of all limits around the process; files that it has read can be dropped."""
+    monkeypatch.setattr(memory, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(memory, "CGROUP", tmp_path / "cgroup")
+    assert memory.whole() == memory._physical(), "where the system says nothing"
+    files = {
+        "proc/meminfo": "MemTotal: 1000 kB\nMemAvailable: 700 kB\n",
+        "proc/self/cgroup": "4:memory:/outer/inner\n0::/slice/job\n",
+        "cgroup/memory.max": "max\n",
+        "cgroup/memory.current": "9\n",
+        "cgroup/memory.stat": "anon 5\ninactive_file 4\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert (memory.whole(), memory.available()) == (1000 * 1024, 700 * 1024)
+    for folder, limit, used, stat in (
+        ("cgroup/slice/job", "memory.max", "memory.current", "inactive_file"),
+        ("cgroup/memory/outer", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        place = tmp_path / folder
+        place.mkdir(parents=True)
+        (place / limit).write_text("600000\n")
+        (place / used).write_text("500000\n")
+        (place / "memory.stat").write_text(f"{stat} 200000\n")
+        assert (memory.whole(), memory.available()) == (600_000, 300_000)
+        (place / used).write_text("900000\n")
+        assert memory.available() == 0
+        (place / limit).unlink()
+    monkeypatch.setattr(memory, "most_resident", lambda: 5)
+    assert memory.resident() == 5
+
+
+def test_comparisons_within_a_given_memory(capsys):
+    words = ["compare", "--methods", "local", "--seeds", "1", "--rounds", "1", "--quiet"]
+    assert main([*words, "--max-memory", "64"]) == 0
+    capsys.readouterr()
+    assert main([*words, "--max-memory", "0.01"]) == 2
+    assert "--max-memory 0.01 is too little for 20 clients" in capsys.readouterr().err
+    with pytest.raises(FedpubError, match=r"max_memory=0\.01 is too little for 20 clients"):
+        fedpub.compare("communities", ["local"], seeds=1, rounds=1, progress=False, max_memory=0.01)
+
+
+def test_the_verb_within_a_given_memory(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("fedpub.running.most_resident", lambda: 0)
+    monkeypatch.setattr("fedpub.engine.plan.resident", lambda: 0)
+    for name, more in (("one", []), ("other", ["--max-memory", "0.18"])):
         words = ["run", "--dataset", "communities", "--rounds", "2", "--quiet", "--out", str(tmp_path / name), *more]
         assert main(words) == 0
     one, other = ((tmp_path / name / "rounds.csv").read_text().splitlines() for name in ("one", "other"))
     assert [line.split(",")[2:4] for line in one] == [line.split(",")[2:4] for line in other]
     capsys.readouterr()
-    for value, sentence in (("0.1", "is too little for 20 clients"), ("-1", "--max-memory -1.0 is not possible")):
+    for value, sentence in (("0.01", "is too little for 20 clients"), ("-1", "--max-memory -1.0 is not possible")):
         assert main(["run", "--rounds", "2", "--quiet", "--max-memory", value]) == 2
         assert sentence in capsys.readouterr().err

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Place = str | os.PathLike[str]
 SETTINGS = tuple(one.name for one in fields(Experiment))
 RUNNING = ("out", "resume", "progress", "data_root", "chunk", "max_memory")
-COMPARED = ("datasets", "methods", "clients", "seeds", "model", "out", "progress", "data_root")
+COMPARED = ("datasets", "methods", "clients", "seeds", "model", "out", "progress", "data_root", "max_memory")
 
 
 @dataclass(frozen=True)
@@ -154,13 +154,14 @@ def compare(
     out: Place | None = None,
     progress: bool = True,
     data_root: Place | None = None,
+    max_memory: float | None = None,
     **settings: Any,
 ) -> Comparison:
     """Several methods on the same data and seeds; the others are tested against the first.
 
     `methods` are names or objects, as `FedPub(tau=5.0)`; a mapping gives them names of one's own. `settings` are the
     fields of `fedpub.Experiment` that all share. With `out` every run has its directory there: what is complete is not
-    run again.
+    run again. `max_memory` is the GiB that a run may take, as in `fedpub.run`.
     """
     from fedpub.comparison import compare as compare_runs
     from fedpub.comparison import plan
@@ -191,7 +192,7 @@ def compare(
                 by_method.append([(cell, label, one) for cell, _, one in found])
             planned += [one for together in zip(*by_method, strict=True) for one in together]
         with bar_of(progress, len(planned)) as bar:
-            runs = list(compare_runs(planned, folder, _path(data_root), bar.on_round, bar.on_step))
+            runs = list(compare_runs(planned, folder, _path(data_root), bar.on_round, bar.on_step, max_memory))
     return Comparison(tuple(runs))
 
 

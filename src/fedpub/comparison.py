@@ -89,8 +89,10 @@ def compare(
     root: Path | None = None,
     on_round: OnRound | None = None,
     on_step: OnStep | None = None,
+    max_memory: float | None = None,
 ) -> Iterator[Run]:
-    """Run what is planned. With `out` every run has its directory there: what is complete is not run again."""
+    """Run what is planned, each within `max_memory` GiB. With `out` every run has its directory there: what is complete
+    is not run again."""
     data: tuple[object, Prepared] | None = None
     for cell, method, experiment in planned:
         key = (cell, experiment.data_seed, experiment.model, experiment.ratios, experiment.task, method == "oracle")
@@ -102,7 +104,16 @@ def compare(
             folder = f"{file_name(Path(cell.dataset).stem)}-{cell.scenario}{count}"
             path = out / folder / f"{file_name(method)}-seed{experiment.seed}"
         resume = path is not None and (path / "config.json").is_file()
-        found = run(experiment, path, resume=resume, root=root, on_round=on_round, on_step=on_step, prepared=data[1])
+        found = run(
+            experiment,
+            path,
+            resume=resume,
+            root=root,
+            on_round=on_round,
+            on_step=on_step,
+            prepared=data[1],
+            max_memory=max_memory,
+        )
         yield Run(cell, method, experiment.seed, found.summary)
 
 

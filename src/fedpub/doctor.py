@@ -28,7 +28,6 @@ MODULES = {"mlflow-skinny": "mlflow", "mkdocs-material": "material"}
 SLOW = ("torch-geometric", "igraph")  # are found, but not imported: that takes a second or half
 GIB = 2**30
 LITTLE_DISK, LITTLE_MEMORY, NARROW = 2.0, 2.0, 80  # GiB, GiB, columns
-MEMORY_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 @dataclass(frozen=True)
@@ -195,33 +194,16 @@ def devices() -> Iterator[Finding]:
 
 
 def memory() -> Iterator[Finding]:
-    total = _memory("MemTotal") or _physical()
-    if total is None:
+    from fedpub.engine.memory import available, whole
+
+    total, free = whole(), available()
+    if total is None or free is None:
         return
-    limits = [path.read_text().strip() for path in map(Path, MEMORY_LIMITS) if path.is_file()]  # a container's
-    whole = min([total, *(int(limit) for limit in limits if limit.isdigit())])
-    free = min(_memory("MemAvailable") or whole, whole)
-    text = f"{free / GIB:.1f} of {whole / GIB:.1f} GiB free"
+    text = f"{free / GIB:.1f} of {total / GIB:.1f} GiB free"
     if free < LITTLE_MEMORY * GIB:
         yield Finding("memory", "note", text, "for large graphs or many clients give --max-memory, a smaller --hidden")
     else:
         yield Finding("memory", "ok", text)
-
-
-def _memory(name: str) -> int | None:
-    """A number of Linux's /proc/meminfo, in bytes."""
-    file = Path("/proc/meminfo")
-    if not file.is_file():
-        return None
-    lines = dict(line.split(":", 1) for line in file.read_text().splitlines() if ":" in line)
-    return int(lines[name].split()[0]) * 1024 if name in lines else None
-
-
-def _physical() -> int | None:
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):  # not every system has it
-        return None
 
 
 def folders() -> Iterator[Finding]:

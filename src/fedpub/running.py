@@ -14,7 +14,8 @@ from fedpub.algorithms import Oracle
 from fedpub.data import datasets
 from fedpub.data.graph import Graph
 from fedpub.data.partition import Partition, cached_partition
-from fedpub.engine.plan import within
+from fedpub.engine.memory import enough_memory, most_resident
+from fedpub.engine.plan import check_room, within
 from fedpub.engine.setup import OnStep, SetUp, set_up
 from fedpub.engine.simulate import Federation, check_version, first_weights, simulate
 from fedpub.errors import FedpubError
@@ -76,6 +77,7 @@ class Result:
     idle: tuple[int, ...] = ()  # clients that have nothing to train on
 
 
+@enough_memory()
 def run(
     experiment: Experiment,
     out: Path | None = None,
@@ -110,18 +112,23 @@ def run(
         store = _reopen(experiment, out)
     elif out is not None:
         RunDirectory.check_free(out)
+    before = most_resident()
     ready = prepared or prepare(experiment, root, chunk, graph)
+    digest, peak = ready.graph.digest(), most_resident()
+    how = (experiment.algorithm(), experiment.context(), ready.federation)
     if max_memory is not None:
-        fitting = within(experiment.algorithm(), experiment.context(), ready.federation, max_memory * 2**30)
+        fitting = within(*how, max_memory * 2**30, out is not None, loading=peak if peak > before else 0)
         ready = replace(ready, federation=fitting)
+    else:
+        check_room(*how, out is not None)
     if store:
-        store.check_data(ready.graph.digest(), ready.partition.digest)
+        store.check_data(digest, ready.partition.digest)
         if store.finished:
             return Result(store.summary(), Record(read_rows(store.path)), out, ready.idle)
     else:  # nothing is computed or written before data and method are known to be good
         experiment.algorithm().init_server(first_weights(ready.federation, experiment.context()), 1)
     if store is None and out is not None:
-        store = RunDirectory.create(out, experiment.to_json(), ready.graph.digest(), ready.partition.digest)
+        store = RunDirectory.create(out, experiment.to_json(), digest, ready.partition.digest)
         if graph is not None:
             graph.save(Path(experiment.dataset))
     if store is None:

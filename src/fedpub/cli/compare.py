@@ -40,6 +40,7 @@ def compare(
     common: Annotated[Common, tyro.conf.OmitArgPrefixes] = Common(),  # noqa: B008
     out: Path | None = None,
     data_root: Path | None = None,
+    max_memory: float | None = None,
     set: tuple[str, ...] = (),
     json: JsonFile = None,
     markdown: Path | None = None,
@@ -57,6 +58,8 @@ def compare(
         seeds: How many seeds, from --seed on.
         out: Folder for the run directories; what is complete there is not run again.
         data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
+        max_memory: GiB that a run may take: clients are then computed in chunks, and their states kept on disk where
+            they do not fit.
         set: Hyper-parameters as method.name=value, for example fedpub.lambda1=0.3.
         json: Print the table and every run's summary as JSON; with a file, also write the summaries there.
         markdown: Also write the table to this file.
@@ -66,7 +69,7 @@ def compare(
     planned = plan(Experiment(**vars(common)), methods, dataset, clients, seeds, _options(set))
     runs: list[Run] = []
     with progress(quiet, verbose, len(planned)) as bar:
-        for found in compare_runs(planned, out, data_root, bar.on_round, bar.on_step):
+        for found in compare_runs(planned, out, data_root, bar.on_round, bar.on_step, max_memory):
             runs.append(found)
             if json != STDOUT:  # after every run, so that an interruption loses nothing
                 as_json(to_json(runs), json)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from fedpub.files import read_tensors, write_tensors
 
 FORMAT = "fedpub-graph-1"
 NO_LABEL = -1
+ROWS = 2**14  # of dense features that are looked at in a sparse form
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,14 +122,28 @@ class Graph:
         parts = [self.edges, self.y]
         if self.client is not None:
             parts.append(self.client)
-        if features and self.num_features:
-            x = to_scipy(self.x)
-            x.sort_indices()
-            parts += [torch.from_numpy(a) for a in (x.indptr.astype("<i8"), x.indices.astype("<i8"), x.data)]
         for part in parts:
             sha.update(f"{tuple(part.shape)}{part.dtype}".encode())
-            sha.update(part.contiguous().numpy().tobytes())
+            sha.update(part.contiguous().numpy().data)
+        if features and self.num_features:
+            self._add_features(sha)
         return sha.hexdigest()
+
+    def _add_features(self, sha: Any) -> None:
+        """Where entries are, which columns they are in, and their values; some rows at a time, since a sparse copy of
+        dense features takes several times their memory."""
+        counts, entries = [np.zeros(1, dtype=np.int64)], 0
+        for x in _row_blocks(self.x):
+            counts.append(entries + x.indptr[1:].astype(np.int64))
+            entries += x.nnz
+        sha.update(f"({self.num_nodes + 1},)torch.int64".encode())
+        sha.update(np.concatenate(counts))
+        sha.update(f"({entries},)torch.int64".encode())
+        for x in _row_blocks(self.x):
+            sha.update(x.indices.astype("<i8"))
+        sha.update(f"({entries},){self.x.dtype}".encode())
+        for x in _row_blocks(self.x):
+            sha.update(x.data)
 
     def subgraph(self, nodes: Tensor) -> Graph:
         """The given nodes, in the given order, and every edge with both ends among them."""
@@ -266,6 +281,14 @@ def to_scipy(x: Tensor) -> Any:
         parts = (x.values().numpy(), x.col_indices().numpy(), x.crow_indices().numpy())
         return sp.csr_matrix(parts, shape=tuple(x.shape))
     return sp.csr_matrix(x.numpy())
+
+
+def _row_blocks(x: Tensor) -> Iterator[Any]:
+    """The rows as SciPy CSR matrices, column indices sorted: all of them, or where `x` is dense so many at a time."""
+    for block in [x] if x.layout == torch.sparse_csr else torch.split(x, ROWS):
+        made = to_scipy(block)
+        made.sort_indices()
+        yield made
 
 
 def from_scipy(x: Any) -> Tensor:

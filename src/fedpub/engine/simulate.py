@@ -70,6 +70,7 @@ class Federation:
     report: Report | None = None  # where it is not every client on its own nodes
     set_up: bool = False  # whether the exchanges that a method needs before the rounds have been made
     on_disk: bool = False  # whether the states of clients that are not computed just now are in files
+    lean: bool = False  # memory is scarce: what can be computed again is not kept
 
     @property
     def num_clients(self) -> int:
@@ -86,7 +87,7 @@ class Federation:
     def _stacked(self, ids: list[int]) -> Clients:
         chosen = [self.subgraphs[i] for i in ids]
         made = stack(chosen, self.num_classes, self.device, self.dtype, self.report)
-        if self.on_disk:  # memory is scarce
+        if self.lean:
             for own in chosen:
                 own.forget()
         return made
