@@ -873,7 +873,7 @@ def test_bad_ratios_are_one_sentence(ratios, words, tmp_path, capsys):
 
 def test_the_network_without_links_is_one_sentence(capsys):
     said = refused(["run", "--quiet", "--decoder", "mlp"], capsys)
-    assert "decoder=mlp has no effect on node-classification; add task=link-prediction" in said
+    assert "--decoder mlp has no effect on node-classification; add --task link-prediction" in said
 
 
 def test_a_comparison_prints_a_table(graph_file, tmp_path, capsys, monkeypatch):

@@ -321,7 +321,7 @@ def test_the_verb_on_links(graph_file, tmp_path, capsys):
     score_P = predict_links(weights, card, graph, torch.tensor([[v, 0], [u, 99]]))
     assert found["score"] == score_P.tolist()
     assert found["probability"] == torch.sigmoid(score_P).tolist()
-    assert "name pairs of nodes with pairs" in refused(words, capsys)
+    assert "name pairs of nodes with --pairs" in refused(words, capsys)
 
 
 def test_what_the_verb_refuses(words, model, tmp_path, capsys):
