@@ -400,7 +400,7 @@ def test_a_comparison_is_that_of_the_package(graph_file):
     title, headings, *lines = repr(found).splitlines()
     assert title == "Comparison: test accuracy in percent, mean and deviation over 2 seeds"
     assert headings.split() == ["method", "tiny,", "natural"]
-    assert [line.split()[0] for line in lines] == ["fedpub", "local"]
+    assert [line.split()[0] for line in lines] == ["fedpub", "local", "majority"]
 
 
 def test_a_comparison_of_objects_over_several_cells(graph, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ from scipy import stats
 import fedpub.running
 from fedpub.algorithms import METHODS
 from fedpub.cli import main
-from fedpub.comparison import Cell, Run, compare, paired_p, plan, scores
+from fedpub.comparison import Cell, Run, compare, plan, scores
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.results import Row
+from fedpub.significance import _holm, deviation, p_values, paired_p
 from small import instead
 
 
@@ -65,9 +67,7 @@ def test_scores_by_hand():
     assert local.average == pytest.approx(68.5)
     assert fedpub.average == pytest.approx(73.5)
     assert local.p_value is None
-    expected = stats.ttest_rel([60, 66, 82, 86], [50, 54, 80, 90]).pvalue
-    assert fedpub.p_value == pytest.approx(expected)
-    assert fedpub.p_value != pytest.approx(stats.ttest_ind([60, 66, 82, 86], [50, 54, 80, 90]).pvalue)
+    assert fedpub.p_value == pytest.approx(stats.ttest_rel([63, 84], [52, 85]).pvalue)  # a pair for each cell
     # Above local: 0.5 > 0.4, 0.6 > 0.5, 0.9 > 0.8; not: 0.6 = 0.6, 0.7 < 0.8, 0.8 < 0.9, 0.9 = 0.9; one has no value.
     assert fedpub.better_than_local == pytest.approx(3 / 7)
     assert local.better_than_local is None
@@ -80,7 +80,7 @@ def test_scores_by_hand():
 def test_cells_of_unequal_numbers_of_seeds_count_alike_in_the_average():
     (local,) = scores([one for one in hand_made() if one.method == "local"][:3])
     assert local.average == pytest.approx((52 + 80) / 2)
-    assert local.cells[1] == (pytest.approx(80), 0.0)
+    assert local.cells[1] == (pytest.approx(80), None), "one seed has no deviation"
 
 
 def test_the_order_of_the_runs_does_not_matter():
@@ -102,6 +102,42 @@ def test_a_paired_test_needs_two_pairs_that_differ_differently():
     assert paired_p(np.array([1.0, 2.0]), np.array([0.5, 1.0])) == pytest.approx(
         stats.ttest_rel([1.0, 2.0], [0.5, 1.0]).pvalue
     )
+
+
+def test_where_there_is_one_cell_its_seeds_are_paired():
+    """By seed, in whatever order they come: the differences are 1, 2 and 6."""
+    one, other = {(0, 2): 16.0, (0, 0): 11.0, (0, 1): 22.0}, {(0, 0): 10.0, (0, 1): 20.0, (0, 2): 10.0}
+    found = p_values({"reference": other, "method": one}, "reference")
+    mean, off = 3.0, math.sqrt(7.0)  # of 1, 2 and 6
+    expected = 2 * stats.t.sf(mean / (off / math.sqrt(3)), 2)
+    assert found == {"reference": None, "method": pytest.approx(expected)}
+
+
+def test_a_pair_is_of_what_both_have():
+    one, other = {(0, 0): 1.0, (0, 1): 3.0, (1, 0): 9.0}, {(0, 0): 0.0, (0, 1): 1.0, (0, 7): 5.0}
+    assert p_values({"a": other, "b": one}, "a")["b"] == pytest.approx(stats.ttest_rel([1, 3], [0, 1]).pvalue)
+
+
+def test_seeds_of_a_cell_are_no_observations_of_their_own():
+    """Three cells in which the method is ahead by 1, 1 and 1.3 in every one of ten seeds: three pairs, not thirty."""
+    stream = np.random.default_rng(0)
+    other = {(cell, seed): float(stream.normal()) for cell in range(3) for seed in range(10)}
+    one = {(cell, seed): value + (1, 1, 1.3)[cell] for (cell, seed), value in other.items()}
+    expected = stats.ttest_rel([1, 1, 1.3], [0, 0, 0]).pvalue
+    assert p_values({"a": other, "b": one}, "a")["b"] == pytest.approx(expected)
+
+
+def test_p_values_are_corrected_by_holm():
+    """0.01, 0.04 and 0.03 of three: 0.03, then 2 · 0.03 = 0.06, and not below that 0.04."""
+    assert _holm({"r": None, "a": 0.01, "b": 0.04, "c": 0.03}) == pytest.approx(
+        {"r": None, "a": 0.03, "b": 0.06, "c": 0.06}
+    )
+    assert _holm({"a": 0.7, "b": 0.9}) == pytest.approx({"a": 1.0, "b": 1.0})
+
+
+def test_a_deviation_takes_one_degree_of_freedom():
+    assert deviation([1.0, 3.0]) == pytest.approx(math.sqrt(2))
+    assert deviation([1.0]) is None
 
 
 # Runs.

@@ -395,6 +395,8 @@ def test_a_client_without_edges_has_no_loss_no_gradient_and_no_metrics(decoder):
     for found in metrics.values():
         assert torch.isnan(found).tolist() == [False, True, True]
     assert task.sizes(data).tolist() == [1, 0, 0]
+    assert task.unlearnt(data)[0] == 0.5
+    assert torch.isnan(task.unlearnt(data)).tolist() == [False, True, True]
 
 
 @DECODER

@@ -247,6 +247,10 @@ def test_metrics_by_hand(model: Model) -> None:
     wrong = math.log(math.e + 2)
     close(found["val_loss"][:2], torch.tensor([wrong - 1, wrong - 0.5], dtype=torch.float64))
     assert bool(found["val_loss"][2].isnan())
+    # Client 0 trains on classes 0 and 1, equally many: the first. Client 1 on 2 and 2: neither test node is right.
+    unlearnt_R = task.unlearnt(data)
+    assert unlearnt_R[:2].tolist() == [1, 0]
+    assert bool(unlearnt_R[2].isnan()), "no test nodes"
     assert task.sizes(data).tolist() == [1, 2, 0]
 
 

@@ -193,9 +193,9 @@ def test_a_grid_by_hand(graph_file, tmp_path):
         ],
     )
     assert over_all[0] == ["", "average", "paper's average", "cells with ours ≥ paper", "p against B"]
-    # Differences A − B of −0.1, 0.3, 0.1, 0.3: mean 0.15, deviation 0.1915, t = 1.567 with 3 degrees of freedom.
+    # Differences A − B of 10 and 20 points in the cells: mean 15, deviation 7.07, t = 3 with one degree of freedom.
     assert over_all[1] == [
-        ["A", pytest.approx(75), 50, "2 of 2", "0.215"],
+        ["A", pytest.approx(75), 50, "2 of 2", "0.205"],
         ["B", pytest.approx(60), None, "", None],
     ]
 
@@ -220,7 +220,7 @@ def test_a_wide_grid_is_read_by_dataset(graph_file, tmp_path):
     made = grid.make(settings, Outcomes(tmp_path))
     assert len(made.read) == 2  # one dataset, and all cells
     text = markdown(made, "name", "A title", "fedpub reproduce name")
-    assert "| A | 50.00 ± 0.00 |" in text
+    assert "| A | 50.00 |" in text
     assert "7 values: [name.csv](name.csv)" in text
 
 

@@ -128,7 +128,7 @@ def test_a_repeat_is_left_out_and_the_finished_one_kept(tmp_path):
     make_run(tmp_path / "b", CORA, [[0.5, 0.7]])
     runs, complaints = load([tmp_path])
     assert [one.path.name for one in runs] == ["b"]
-    assert complaints == [f"{tmp_path / 'a'} is left out: {tmp_path / 'b'} has the same method, data and seed"]
+    assert complaints == [f"{tmp_path / 'a'} is left out: {tmp_path / 'b'} has the same method, data and seeds"]
 
 
 @pytest.mark.parametrize(
@@ -215,11 +215,75 @@ def test_a_line_by_hand(tmp_path):
     others = np.array([100 * np.mean(own) for own in local.values()])
     assert fedpub.mean == pytest.approx(values.mean())
     assert fedpub.deviation == pytest.approx(np.std(values, ddof=1))
-    assert fedpub.p_value is None
-    assert alone.p_value == pytest.approx(stats.ttest_rel(others, values).pvalue)
+    assert table.reference == "local"
+    assert alone.p_value is None
+    assert fedpub.p_value == pytest.approx(stats.ttest_rel(others, values).pvalue)
     assert fedpub.better_than_local == pytest.approx(5 / 6)
     assert fedpub.worst_client == pytest.approx(100 * np.mean([0.5, 0.62, 0.8]))
     assert fedpub.paper is None
+
+
+def test_runs_are_paired_by_their_seeds_whatever_their_order(tmp_path):
+    """In the order of their folders the differences would be others."""
+    local, ours = {0: 0.5, 1: 0.6, 2: 0.7}, {0: 0.51, 1: 0.62, 2: 0.76}
+    for place, seed in enumerate((2, 0, 1)):
+        make_run(tmp_path / f"a{place}", replace(CORA, method="local", seed=seed), [[local[seed]] * 2])
+    for place, seed in enumerate((0, 1, 2)):
+        make_run(tmp_path / f"b{place}", replace(CORA, seed=seed), [[ours[seed]] * 2])
+    [table] = summary.tables(load([tmp_path])[0])
+    expected = stats.ttest_rel(list(ours.values()), list(local.values())).pvalue
+    assert table.lines[1].p_value == pytest.approx(expected)
+
+
+def test_runs_of_other_splits_are_runs_of_their_own(tmp_path):
+    for split, value in ((0, 0.5), (7, 0.6), (8, 0.9)):
+        make_run(tmp_path / f"local{split}", replace(CORA, method="local", data_seed=split), [[value] * 2])
+        make_run(tmp_path / f"fedpub{split}", replace(CORA, data_seed=split), [[value + split / 100] * 2])
+    runs, complaints = load([tmp_path])
+    assert complaints == []
+    [table] = summary.tables(runs)
+    alone, fedpub = table.lines
+    assert (alone.runs, alone.mean) == (3, pytest.approx(200 / 3))
+    assert fedpub.p_value == pytest.approx(stats.ttest_rel([0, 7, 8], [0, 0, 0]).pvalue)
+
+
+def test_a_comparison_s_first_method_is_tested_against(tmp_path):
+    for seed in (0, 1, 2):
+        make_run(tmp_path / "cora" / f"local{seed}", replace(CORA, method="local", seed=seed), [[0.5 + seed / 10] * 2])
+        make_run(tmp_path / "cora" / f"fedpub{seed}", replace(CORA, seed=seed), [[0.6 + seed / 20] * 2])
+    (tmp_path / "comparison.json").write_text('{"reference": "fedpub"}')
+    [table] = summary.tables(load([tmp_path])[0])
+    assert table.reference == "fedpub"
+    assert [line.p_value is None for line in table.lines] == [False, True]
+    (tmp_path / "comparison.json").write_text("[]")
+    assert summary.tables(load([tmp_path])[0])[0].reference == "local"
+
+
+def test_averages_are_over_the_cells_that_all_methods_have(tmp_path):
+    """FedAvg has no run on Photo, where everybody is worse."""
+    for dataset, drop in (("cora", 0.0), ("photo", 0.3)):
+        for method in ("local", "fedpub", "fedavg"):
+            if (dataset, method) != ("photo", "fedavg"):
+                make_run(
+                    tmp_path / f"{dataset}-{method}", replace(CORA, dataset=dataset, method=method), [[0.8 - drop] * 2]
+                )
+    [table] = summary.tables(load([tmp_path])[0])
+    assert {line.method: (line.cells, round(line.mean, 9)) for line in table.averages} == dict.fromkeys(
+        ("local", "fedavg", "fedpub"), (1, 80.0)
+    )
+
+
+def test_a_result_that_is_not_above_the_baseline_is_said(tmp_path):
+    make_run(tmp_path / "a", CORA, [[0.5, 0.7]])
+    made = json.loads((tmp_path / "a" / "summary.json").read_text())
+    for value, said in ((0.6, "60.00 % is not above the baseline (majority class, 60.00 %)"), (0.59, "")):
+        (tmp_path / "a" / "summary.json").write_text(json.dumps(made | {"baseline": "majority", "majority": value}))
+        [table] = summary.tables(load([tmp_path])[0])
+        assert (table.baseline, table.lines[0].baseline, table.lines[0].note) == (
+            "majority class",
+            pytest.approx(100 * value),
+            said,
+        )
 
 
 def test_the_papers_value_and_the_verdict(tmp_path):
@@ -382,7 +446,8 @@ def test_markdown_and_latex(tmp_path):
     assert main([*words, "--latex", str(latex)]) == 0
     lines = markdown.read_text().splitlines()
     row = next(line for line in lines if "| fedpub |" in line)
-    assert row.split(" | ")[:5] == ["| cora, disjoint, 5 clients", "fedpub", "2", "62.50 ± 0.71", "83.70"]
+    assert row.split(" | ")[:5] == ["| cora, disjoint, 5 clients", "fedpub", "2", "62.50 ± 0.71", ""]
+    assert row.split(" | ")[5] == "83.70"
     assert r"my\_graph\|50%$, disjoint, 2 clients" in markdown.read_text()
     assert r"my\_graph|50\%\$, disjoint, 2 clients & local & 1 & 60.00 &" in latex.read_text()
     assert r"62.50 $\pm$ 0.71" in latex.read_text()

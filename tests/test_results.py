@@ -19,7 +19,7 @@ from fedpub.engine.simulate import participants
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.files import read_tensors, write_tensors
-from fedpub.results import Record, Row, RunDirectory, read_rows
+from fedpub.results import Record, Row, RunDirectory, baseline_of, not_above, read_rows
 from fedpub.running import Result, prepare, run
 from small import few_of_one_class
 
@@ -68,6 +68,7 @@ def test_the_summary_by_hand():
         "val": pytest.approx(0.6),  # 0.5, 0.7, 0.6; the third has no validation nodes
         "val_loss": 0.5,
         "best_round": 2,  # the third is as good, and later
+        "level_rounds": 2,
         "rounds": 4,
         "per_client_test": [0.5, 0.6, 0.9, None],
         "worst_client": 0,
@@ -83,6 +84,19 @@ def test_the_summary_by_hand():
         "setup_bytes_down": 0,
         "setup_seconds": 0.0,
     }
+
+
+def test_a_baseline_beside_the_result():
+    """Two clients with a majority class of 0.9 and 0.5 of their test nodes, and one without any."""
+    record = Record([row(1, [0.5] * 3, [0.8, 0.6, NAN])])
+    summary = record.summary("accuracy", [1, 1, 0], baseline=("majority", [0.9, 0.5, NAN]))
+    found = {name: summary[name] for name in ("baseline", "majority", "per_client_majority")}
+    assert found == {"baseline": "majority", "majority": pytest.approx(0.7), "per_client_majority": [0.9, 0.5, None]}
+    words, value = baseline_of(summary)
+    assert (words, value) == ("majority class", pytest.approx(0.7))
+    assert not_above(0.7, (words, 0.7)) == "70.00 % is not above the baseline (majority class, 70.00 %)"
+    assert not_above(0.71, (words, 0.7)) is None
+    assert baseline_of(record.summary("accuracy", [1, 1, 0])) is None, "an earlier version, or sites elsewhere"
 
 
 def test_the_weights_are_test_nodes_and_the_worst_client_is_the_lowest():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -9,14 +10,17 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from fedpub.algorithms import method_called
 from fedpub.engine.setup import OnStep
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
-from fedpub.files import file_name
+from fedpub.files import file_name, write_text
+from fedpub.results import baseline_of
 from fedpub.running import OnRound, Prepared, prepare, run
+from fedpub.significance import deviation, p_values
+
+COMPARISON = "comparison.json"  # beside the runs: the method that was named first
 
 
 @dataclass(frozen=True)
@@ -41,9 +45,9 @@ class Score:
     """A method over the seeds, in percent; the average over cells where there are several."""
 
     method: str
-    cells: tuple[tuple[float, float], ...]  # mean and deviation of every cell
+    cells: tuple[tuple[float, float | None], ...]  # mean and deviation of every cell; one seed has no deviation
     average: float
-    p_value: float | None  # paired t-test against the first method, over seeds and cells; None for itself
+    p_value: float | None  # against the first method (`fedpub.significance`); None for itself
     worst_client: float
     weighted: float
     second: float  # the task's other metric: macro-F1 or average precision
@@ -114,7 +118,18 @@ def compare(
             prepared=data[1],
             max_memory=max_memory,
         )
+        if out is not None and first_named(out) != planned[0][1]:
+            write_text(out / COMPARISON, json.dumps({"reference": planned[0][1]}) + "\n")
         yield Run(cell, method, experiment.seed, found.summary)
+
+
+def first_named(folder: Path) -> str:
+    """The method that the others of a comparison in this folder are tested against; empty where there is none."""
+    try:
+        first = json.loads((folder / COMPARISON).read_text(encoding="utf-8"))["reference"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
+    return first if isinstance(first, str) else ""
 
 
 def scores(runs: Sequence[Run]) -> list[Score]:
@@ -123,8 +138,8 @@ def scores(runs: Sequence[Run]) -> list[Score]:
     table = {(one.cell, one.seed, one.method): one.summary for one in runs}
     pairs = list(dict.fromkeys((one.cell, one.seed) for one in runs))
 
-    def values(method: str) -> np.ndarray:
-        return np.array([_percent(table[(*pair, method)]["test"]) for pair in pairs])
+    values = {method: {pair: _percent(table[(*pair, method)]["test"]) for pair in pairs} for method in methods}
+    p_value = p_values(values, methods[0])
 
     def mean(method: str, name: str, factor: float = 1.0) -> float:
         found = [table[(*pair, method)][name] for pair in pairs]
@@ -141,11 +156,9 @@ def scores(runs: Sequence[Run]) -> list[Score]:
         lines.append(
             Score(
                 method=method,
-                cells=tuple(
-                    (float(np.mean(v)), float(np.std(v, ddof=1)) if len(v) > 1 else 0.0) for v in by_cell.values()
-                ),
+                cells=tuple((float(np.mean(v)), deviation(v)) for v in by_cell.values()),
                 average=float(np.mean([np.mean(v) for v in by_cell.values()])),
-                p_value=None if method == methods[0] else paired_p(values(method), values(methods[0])),
+                p_value=p_value[method],
                 worst_client=mean(method, "worst_client_test", 100),
                 weighted=mean(method, "weighted_test", 100),
                 second=mean(method, second, 100),
@@ -158,15 +171,33 @@ def scores(runs: Sequence[Run]) -> list[Score]:
     return lines
 
 
+def baselines(runs: Sequence[Run]) -> tuple[str, dict[Cell, float]] | None:
+    """The words for what every run is to be better than, and its mean over the seeds of each cell, in percent."""
+    found: dict[Cell, list[float]] = {}
+    words = ""
+    for one in runs:
+        if beside := baseline_of(one.summary):
+            words = beside[0]
+            found.setdefault(one.cell, []).append(100 * beside[1])
+    return (words, {cell: float(np.mean(values)) for cell, values in found.items()}) if found else None
+
+
+def not_above_in(runs: Sequence[Run], lines: Sequence[Score]) -> list[str]:
+    """A sentence for every cell in which methods are not above the baseline."""
+    beside = baselines(runs)
+    if beside is None:
+        return []
+    words, values = beside
+    said = []
+    for place, cell in enumerate(dict.fromkeys(one.cell for one in runs)):
+        if cell in values and (lost := [one.method for one in lines if one.cells[place][0] <= values[cell] + 1e-9]):
+            name = f"{Path(cell.dataset).stem}, {cell.scenario}{f' {cell.clients}' if cell.clients else ''}"
+            said.append(f"{name}: not above the baseline ({words}, {values[cell]:.2f} %): {', '.join(lost)}")
+    return said
+
+
 def _percent(value: float | None) -> float:
     return float("nan") if value is None else 100 * value
-
-
-def paired_p(one: np.ndarray, other: np.ndarray) -> float | None:
-    """The two-sided p-value of a paired t-test; None where fewer than two pairs or no difference leave it undefined."""
-    if len(one) < 2 or np.ptp(one - other) == 0:
-        return None
-    return float(stats.ttest_rel(one, other).pvalue)
 
 
 def share_better(own: Sequence[Mapping[str, Any]], local: Sequence[Mapping[str, Any] | None]) -> float:
@@ -201,8 +232,12 @@ def markdown(runs: Sequence[Run]) -> str:
             f"|---|{'---:|' * (len(cells) + 3)}",
         ]
         for score in scores(mine):
-            values = [f"{mean:.1f} ± {deviation:.1f}" for mean, deviation in score.cells]
+            values = [f"{mean:.1f}" + ("" if off is None else f" ± {off:.1f}") for mean, off in score.cells]
             tail = [f"{score.average:.2f}", f"{score.sparsity:.0f} %", f"{score.megabytes_up:,.0f}"]
             lines.append(f"| {' | '.join([score.method, *values, *tail])} |")
+        if beside := baselines(mine):
+            own = [f"{beside[1][cell]:.1f}" if cell in beside[1] else "" for cell in cells]
+            lines.append(f"| {' | '.join([beside[0], *own, '', '', ''])} |")
+        lines += ["", *(f"- {sentence}" for sentence in not_above_in(mine, scores(mine)))]
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks) + "\n"

@@ -18,7 +18,7 @@ from fedpub.data.split import split
 from fedpub.errors import FedpubError, unknown
 from fedpub.experiment import OBJECT, Experiment
 from fedpub.files import read_tensors
-from fedpub.results import SUMS, Record, Row
+from fedpub.results import SUMS, Record, Row, baseline_of, not_above
 from fedpub.running import prepare
 from fedpub.tree import Tree
 
@@ -191,8 +191,11 @@ class Run:
 
     def _facts(self) -> dict[str, str]:
         found = self.summary
+        beside = baseline_of(found)
+        worse = beside and not_above(found["test"], beside) and f"not above the baseline, {beside[0]}"
         facts = {
-            f"test {found['metric']}": percent(found["test"]),
+            f"test {found['metric']}": percent(found["test"]) + (f" ({worse})" if worse else ""),
+            **({beside[0]: percent(beside[1])} if beside else {}),
             "validation": f"{percent(found['val'])}, best at round {found['best_round']} of {found['rounds']}",
             "worst client": f"{percent(found['worst_client_test'])} (client {found['worst_client']})",
             "zeros in the weights": percent(found["sparsity"]),
@@ -218,7 +221,10 @@ class Comparison:
 
     @property
     def table(self) -> DataFrame:
-        """A row per cell and method, in percent; the p-value is of a paired t-test over seeds against the first."""
+        """A row per cell and method, in percent; p-values are over the seeds of a cell, against the first method, as
+        `fedpub.significance` says; `baseline` is what predicting each client's most frequent class gives."""
+        from fedpub.comparison import baselines
+
         rows: list[dict[str, Any]] = []
         for cell, lines in self._scores().items():
             clients = next(len(one.summary["per_client_test"]) for one in self.runs if one.cell == cell)
@@ -226,7 +232,12 @@ class Comparison:
             for line in lines:
                 test, deviation = line.cells[0]
                 # A single seed has no deviation.
-                row = own | {"method": line.method, "test": test, "deviation": deviation if self._seeds > 1 else np.nan}
+                row = own | {
+                    "method": line.method,
+                    "test": test,
+                    "deviation": np.nan if deviation is None else deviation,
+                }
+                row |= {"baseline": beside[1].get(cell, np.nan) if (beside := baselines(self.runs)) else np.nan}
                 names = ("p_value", "better_than_local", "worst_client", "sparsity", "megabytes_up", "seconds")
                 rows.append(row | {name: getattr(line, name) for name in names})
         return data_frame(rows)
@@ -271,13 +282,17 @@ class Comparison:
 
     def _lines(self) -> tuple[list[str], list[tuple[str, ...]]]:
         """Headings and a row per method."""
+        from fedpub.comparison import baselines
+
         scores = self._scores()
         rows = []
         for lines in zip(*scores.values(), strict=True):
-            values = [f"{line.cells[0][0]:.2f}" for line in lines]
-            if self._seeds > 1:
-                values = [f"{value} ± {line.cells[0][1]:.2f}" for value, line in zip(values, lines, strict=True)]
+            values = [
+                f"{mean:.2f}" + ("" if off is None else f" ± {off:.2f}") for mean, off in (x.cells[0] for x in lines)
+            ]
             rows.append((lines[0].method, *values))
+        if beside := baselines(self.runs):
+            rows.append((beside[0], *(f"{beside[1][cell]:.2f}" if cell in beside[1] else "" for cell in scores)))
         return ["method", *map(cell_name, scores)], rows
 
     def _title(self) -> str:

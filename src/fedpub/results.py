@@ -35,7 +35,7 @@ from fedpub import __version__
 from fedpub.engine.simulate import Round, Snapshot
 from fedpub.errors import FedpubError
 from fedpub.files import append_text, read_tensors, remove_leftovers, write_tensors, write_text
-from fedpub.kept import START, better
+from fedpub.kept import LEVEL, START, better
 from fedpub.tree import Tree, pack, tree, unpack
 
 MAX_RELATED = 256  # relations between more clients than this are not kept
@@ -107,9 +107,16 @@ class Record:
         return best
 
     def summary(
-        self, metric: str, test_sizes: list[int], setup: Mapping[str, float] = MappingProxyType(NO_SETUP)
+        self,
+        metric: str,
+        test_sizes: list[int],
+        setup: Mapping[str, float] = MappingProxyType(NO_SETUP),
+        baseline: tuple[str, list[float]] | None = None,
     ) -> dict[str, Any]:
-        """The result; bytes and seconds are those of set-up and rounds together."""
+        """The result; bytes and seconds are those of set-up and rounds together.
+
+        `baseline`: what a task's metric is without learning anything, by its name and for every client.
+        """
         best = self.best()
         test = np.asarray(best.clients["test"], dtype=float)
         sizes = np.asarray(test_sizes, dtype=float)
@@ -128,12 +135,14 @@ class Record:
             "val": mean("val"),
             "val_loss": mean("val_loss"),
             "best_round": best.round,
+            "level_rounds": sum(abs(row.mean("val") - best.mean("val")) <= LEVEL for row in self.rows),
             "rounds": self.rows[-1].round,
             "per_client_test": [None if np.isnan(value) else value for value in test.tolist()],
             "worst_client": int(np.nanargmin(test)) if known.any() else None,
             "worst_client_test": float(np.nanmin(test)) if known.any() else None,
             "weighted_test": float((test[known] * sizes[known]).sum() / sizes[known].sum()) if known.any() else None,
             **{name: mean(name) for name in best.means if name.startswith("test_")},
+            **(_beside(*baseline) if baseline else {}),
             "clients_without_test": int((~known).sum()),
             "sparsity": best.mean("sparsity"),
             "bytes_up": total("bytes_up"),
@@ -141,6 +150,30 @@ class Record:
             "seconds": sum(row.seconds for row in self.rows) + setup["setup_seconds"],
             **setup,
         }
+
+
+BASELINES = {"majority": "majority class", "chance": "chance"}
+
+
+def _beside(name: str, values: list[float]) -> dict[str, Any]:
+    """A baseline in a summary: its name, under that its mean over the clients, and everybody's."""
+    each = [None if np.isnan(value) else value for value in values]
+    known = [value for value in each if value is not None]
+    return {"baseline": name, name: float(np.mean(known)) if known else None, f"per_client_{name}": each}
+
+
+def baseline_of(summary: Mapping[str, Any]) -> tuple[str, float] | None:
+    """The words for what a run is to be better than, and its value; None where a summary does not have it."""
+    name = summary.get("baseline")
+    value = summary.get(name) if name in BASELINES else None
+    return None if name is None or not isinstance(value, float) else (BASELINES[name], value)
+
+
+def not_above(test: float | None, baseline: tuple[str, float] | None) -> str | None:
+    """A sentence where a result is not better than its baseline."""
+    if test is None or baseline is None or test > baseline[1] + LEVEL:
+        return None
+    return f"{100 * test:.2f} % is not above the baseline ({baseline[0]}, {100 * baseline[1]:.2f} %)"
 
 
 @dataclass

@@ -181,7 +181,9 @@ def _run(
                 raise KeyboardInterrupt
     everyone = ready.federation.chunks(list(range(ready.federation.num_clients)))
     sizes = torch.cat([ctx.task.sizes(data) for data in everyone]).tolist()
-    summary = record.summary(ctx.task.metric, sizes, setup.cost() if setup else NO_SETUP)
+    unlearnt = torch.cat([ctx.task.unlearnt(data) for data in everyone]).tolist()
+    cost = setup.cost() if setup else NO_SETUP
+    summary = record.summary(ctx.task.metric, sizes, cost, (ctx.task.baseline, unlearnt))
     if store:
         store.finish(summary, best, keep_state)
     return Result(summary, record, store.path if store else None, ready.idle)

@@ -130,6 +130,8 @@ def check_loudness(quiet: bool, verbose: bool) -> None:
 
 
 def show_result(found: Result, json: bool = False) -> None:
+    from fedpub.results import baseline_of, not_above
+
     summary = found.summary
     if as_json({**summary, "idle_clients": found.idle, "out": found.path}, json):
         return
@@ -138,6 +140,7 @@ def show_result(found: Result, json: bool = False) -> None:
     table.add_column(justify="right")
     rows = {
         f"test {summary['metric']}": _percent(summary["test"]),
+        **({beside[0]: _percent(beside[1])} if (beside := baseline_of(summary)) else {}),
         "at the best validation": f"{_percent(summary['val'])}, round {summary['best_round']} of {summary['rounds']}",
         **{title: _percent(summary[name]) for name, title in SECOND.items() if name in summary},
         "weighted by test set": _percent(summary["weighted_test"]),
@@ -157,6 +160,8 @@ def show_result(found: Result, json: bool = False) -> None:
     console.print(table)
     for line in splits(found.record.rows):
         console.print(line)
+    if worse := not_above(summary["test"], beside):
+        console.print(f"[yellow]test {summary['metric']} {worse}")
     for client in found.idle:
         console.print(f"[yellow]client {client} has nothing to train on: it only received")
     if found.path:
@@ -176,10 +181,14 @@ def splits(rows: Sequence[Row]) -> list[str]:
 
 
 def show_comparison(runs: Sequence[Run], lines: Sequence[Score]) -> None:
+    from fedpub.comparison import baselines, not_above_in
+
     cells = list(dict.fromkeys(one.cell for one in runs))
     seeds = len({one.seed for one in runs})
     metric = runs[0].summary["metric"]
-    table = Table(title=f"test {metric} in percent, {seeds} seeds", title_justify="left", header_style="bold")
+    table = Table(
+        title=f"test {metric} in percent, {counted(seeds, 'seed')}", title_justify="left", header_style="bold"
+    )
     table.add_column("method", no_wrap=True)
     for cell in cells:
         count = f" {cell.clients}" if cell.clients else ""
@@ -196,7 +205,7 @@ def show_comparison(runs: Sequence[Run], lines: Sequence[Score]) -> None:
     for heading in headings if len(cells) > 1 else headings[1:]:
         table.add_column(heading, justify="right")
     for line in lines:
-        row = [line.method, *(f"{mean:.2f} ± {deviation:.2f}" for mean, deviation in line.cells)]
+        row = [line.method, *(spread(*cell) for cell in line.cells)]
         if len(cells) > 1:
             row.append(f"{line.average:.2f}")
         row.append("" if line.p_value is None else f"{line.p_value:.3f}")
@@ -208,10 +217,26 @@ def show_comparison(runs: Sequence[Run], lines: Sequence[Score]) -> None:
             f"{line.seconds:.1f}",
         ]
         table.add_row(*row)
+    if beside := baselines(runs):
+        words, values = beside
+        table.add_section()
+        row = [words, *(f"{values[cell]:.2f}" if cell in values else "" for cell in cells)]
+        table.add_row(*row, *([f"{sum(values.values()) / len(values):.2f}"] if len(values) == len(cells) > 1 else []))
     console = Console(highlight=False)
     if not console.is_terminal:  # a file or another program has no width
         console = Console(highlight=False, width=1000)
     console.print(table)
+    for sentence in not_above_in(runs, lines):
+        console.print(f"[yellow]{sentence}")
+
+
+def counted(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def spread(mean: float, deviation: float | None) -> str:
+    """A mean with its deviation; one seed has none."""
+    return f"{mean:.2f}" if deviation is None else f"{mean:.2f} ± {deviation:.2f}"
 
 
 def _percent(value: float | None) -> str:

@@ -11,6 +11,7 @@ from fedpub.algorithms.fedpub_plus import FedPubPlus
 from fedpub.paper.main import cells
 from fedpub.paper.recipe import TITLES, Artefact, Grid, Rows, Settings
 from fedpub.paper.store import Job, Outcomes
+from fedpub.significance import deviation
 
 FIVE = ("cora", "citeseer", "pubmed", "computers", "photo")
 SCENARIOS = {"disjoint": (5, 10, 20), "overlapping": (10, 30, 50)}
@@ -74,8 +75,7 @@ class Beyond:
                 everywhere[row] |= runs
                 for cell, some in runs.items():
                     tests = [100 * one["test"] for one in some]
-                    deviation = float(np.std(tests, ddof=1)) if len(tests) > 1 else 0.0
-                    rows.append([*cell, row, float(np.mean(tests)), deviation, len(tests)])
+                    rows.append([*cell, row, float(np.mean(tests)), deviation(tests), len(tests)])
             read.append(_table(scenario, by_row))
         read.append(_table("both", everywhere))
         note = (

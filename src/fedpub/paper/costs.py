@@ -12,6 +12,7 @@ from fedpub.data.synthetic import SYNTHETIC
 from fedpub.paper.main import QUICK, ROWS, cells
 from fedpub.paper.recipe import ALL, COLOURS, METHODS, TITLES, Artefact, Settings, grouped_bars, spread
 from fedpub.paper.store import Job, Outcomes
+from fedpub.significance import deviation
 
 
 class Efficiency:
@@ -96,10 +97,10 @@ class Convergence:
             for axes, (name, lines) in zip(panels, curves.items(), strict=True):
                 for label, values in lines.items():
                     rounds = np.arange(1, values.shape[1] + 1)
-                    mean, deviation = 100 * values.mean(0), 100 * values.std(0)
+                    mean, off = 100 * values.mean(0), [100 * (deviation(own) or 0.0) for own in values.T]
                     colour, width = COLOURS[label], 1.8 if label == "FED-PUB" else 1.0
                     axes.plot(rounds, mean, label=label, color=colour, linewidth=width)
-                    axes.fill_between(rounds, mean - deviation, mean + deviation, color=colour, alpha=0.12, linewidth=0)
+                    axes.fill_between(rounds, mean - off, mean + off, color=colour, alpha=0.12, linewidth=0)
                 axes.set_title(name, fontsize=9)
                 axes.set_xlabel("round")
             panels[0].set_ylabel("test, percent")
@@ -107,10 +108,10 @@ class Convergence:
             figure.legend(handles, labels, loc="outside upper center", ncols=8, fontsize=8, frameon=False)
 
         rows: list[list[Any]] = [
-            [name, label, number + 1, 100 * float(values[:, number].mean()), 100 * float(values[:, number].std())]
+            [name, label, number, 100 * float(own.mean()), deviation(100 * own)]
             for name, lines in curves.items()
             for label, values in lines.items()
-            for number in range(values.shape[1])
+            for number, own in enumerate(values.T, 1)
         ]
         header = ["cell", "method", "round", "test", "±"]
         return Artefact(header, rows, "", draw, (3.2 * len(curves), 2.8))
@@ -173,7 +174,7 @@ class Measures:
             last = np.array([one.relation("similarity")[-1].numpy() for one in outcomes])
             maps[measure] = last[0]
             within, between = (float(last[:, chosen & apart].mean()) for chosen in (same, ~same))
-            gap = (within - between) / float(last[:, apart].std())
+            gap = (within - between) / float(last[:, apart].std(ddof=1))
             taken = 1e3 * float(np.median([one.seen["seconds"] for one in outcomes]))
             rows.append([measure, within, between, gap, taken, outcomes[0].seen["values"]])
 

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fedpub.comparison import paired_p
 from fedpub.experiment import Experiment
 from fedpub.paper.store import Job, Outcomes
+from fedpub.significance import CONVENTION, deviation, p_values
 
 ALL = ("cora", "citeseer", "pubmed", "ogbn-arxiv", "computers", "photo")
 METHODS = ("local", "fedavg", "fedprox", "fedper", "fedgnn", "fedsage", "gcfl", "fedpub")
@@ -45,7 +45,7 @@ COLOURS = {
     "similarity only": "#2a9d58",
 }
 WIDE = 6  # columns above which a table is read by dataset
-LEGEND = "Mean ± deviation over the seeds; bold where it is at least the paper's. p: paired, over seeds and cells."
+LEGEND = "Mean ± deviation over the seeds; bold where it is at least the paper's."
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,8 @@ class Entry:
     def texts(self, beside: bool) -> tuple[str, ...]:
         """What is read in a table: ours, and the paper's beside it."""
         bold = "**" if self.verdict == "yes" else ""
-        ours = "" if self.mean is None else f"{bold}{self.mean:.2f}{bold} ± {self.deviation:.2f}"
+        off = "" if self.deviation is None else f" ± {self.deviation:.2f}"
+        ours = "" if self.mean is None else f"{bold}{self.mean:.2f}{bold}{off}"
         return (ours, "" if self.paper is None else f"{self.paper:.2f}") if beside else (ours,)
 
 
@@ -137,8 +138,8 @@ class Entry:
 class Grid:
     """A table of methods, or variants of one, by cells; each entry is a mean over seeds, the paper's beside it.
 
-    The last row, FED-PUB in the paper's tables, or the one named `against`, is what the others are tested against:
-    paired, over seeds and cells.
+    The last row, FED-PUB in the paper's tables, or the one named `against`, is what the others are tested against, as
+    `fedpub.significance` says.
     """
 
     title: str
@@ -199,7 +200,9 @@ class Grid:
             values = [value for means in series.values() for value in means if value is not None]
             axes.set_ylim(max(0.0, min(values) - 10), min(100.0, max(values) + 5))
 
-        note = " ".join(filter(None, [self.note, LEGEND if beside else ""]))
+        unit = "cells (means over seeds)" if len(columns) > 1 else "seeds"
+        test = f"p: {CONVENTION}, over {unit}." if len(shown) > 1 and settings.seeds * len(columns) > 1 else ""
+        note = " ".join(filter(None, [self.note, LEGEND if beside else "", test]))
         return Artefact(header, rows, note, draw if self.bars else None, read=read)
 
     def _entry(self, settings: Settings, found: Outcomes, row: Mapping[str, Any], column: Mapping[str, Any]) -> Entry:
@@ -210,8 +213,8 @@ class Grid:
         self, settings: Settings, found: Outcomes, entries: Mapping[tuple[str, str], Entry]
     ) -> tuple[list[str], Rows]:
         columns, shown = self.columns(settings), self.shown(settings)
-        values = {label: self._values(settings, found, row) for label, row in shown.items()}
         last = self.against or list(shown)[-1]
+        p_value = p_values({label: self._values(settings, found, row) for label, row in shown.items()}, last)
         beside = any(one.paper is not None for one in entries.values())
         rows: Rows = []
         for label in shown:
@@ -223,17 +226,21 @@ class Grid:
             if beside:
                 line += [_mean([one.paper for one in own])] if self.average else []
                 line.append(f"{verdicts.count('yes')} of {len(verdicts)}" if verdicts else "")
-            rows.append([*line, None if label == last else _p_text(paired_p(values[label], values[last]))])
+            rows.append([*line, None if label == last else _p_text(p_value[label])])
         titles = ["average"] if self.average else []
         if beside:
             titles += ["paper's average"] if self.average else []
             titles.append("cells with ours ≥ paper")
         return ["", *titles, f"p against {last}"], rows
 
-    def _values(self, settings: Settings, found: Outcomes, row: Mapping[str, Any]) -> np.ndarray:
+    def _values(self, settings: Settings, found: Outcomes, row: Mapping[str, Any]) -> dict[tuple[str, int], float]:
         """Of every cell and seed."""
-        jobs = [job for column in self.columns(settings).values() for job in settings.repeated(**column, **row)]
-        return np.array([self.value(found[job].summary) for job in jobs], dtype=float)
+        values = {
+            (name, job.experiment.seed): self.value(found[job].summary)
+            for name, column in self.columns(settings).items()
+            for job in settings.repeated(**column, **row)
+        }
+        return {key: value for key, value in values.items() if value is not None}
 
 
 def grouped_bars(
@@ -243,7 +250,8 @@ def grouped_bars(
     axes, width = figure.subplots(), 0.8 / len(series)
     for place, (name, (values, deviations)) in enumerate(series.items()):
         at = np.arange(len(groups)) + place * width
-        axes.bar(at, values, width, yerr=deviations, label=name, color=COLOURS.get(name), error_kw={"linewidth": 0.8})
+        off = None if deviations is None else [np.nan if one is None else one for one in deviations]
+        axes.bar(at, values, width, yerr=off, label=name, color=COLOURS.get(name), error_kw={"linewidth": 0.8})
     axes.set_xticks(np.arange(len(groups)) + 0.4 - width / 2, groups)
     axes.set_ylabel(label)
     figure.legend(loc="outside upper center", ncols=4, fontsize=7, frameon=False)
@@ -258,7 +266,7 @@ def spread(
     known = [100 * one for one in values if one is not None]
     if not known:
         return None, None
-    return float(np.mean(known)), float(np.std(known, ddof=1)) if len(known) > 1 else 0.0
+    return float(np.mean(known)), deviation(known)
 
 
 def _p_text(p_value: float | None) -> str:

@@ -13,6 +13,7 @@ from fedpub.data.statistics import partition_statistics
 from fedpub.paper.published import statistics
 from fedpub.paper.recipe import ALL, TITLES, Artefact, Settings, grouped_bars
 from fedpub.paper.store import Job, Outcomes
+from fedpub.significance import deviation
 
 CORA_20: dict[str, Any] = {"dataset": "cora", "clients": 20}
 SCENARIOS = ("overlapping", "disjoint")
@@ -66,7 +67,7 @@ class ProxyGraphs:
             line: list[Any] = [proxy]
             for scenario, value in zip(SCENARIOS, published, strict=True):
                 each = [correlation(found, job) for job in self.variant(settings, proxy, scenario)]
-                line += [float(np.mean(each)), float(np.std(each)), value]
+                line += [float(np.mean(each)), deviation(each), value]
             rows.append(line)
         header = ["graph", "overlapping", "±", "paper", "disjoint", "±", "paper"]
         return Artefact(header, rows, "Pearson, over all pairs of clients, after the last round.")

@@ -12,6 +12,7 @@ import numpy as np
 import safetensors
 
 from fedpub.algorithms import METHODS
+from fedpub.comparison import first_named
 from fedpub.errors import FedpubError, unknown
 from fedpub.experiment import Experiment
 from fedpub.results import MAX_RELATED, Record, Row, read_rows
@@ -73,11 +74,18 @@ class Loaded:
     relations: list[Relation] = field(default_factory=list)
     environment: dict[str, Any] = field(default_factory=dict)
     label: str = ""  # the method, with the settings that tell it from other runs of it
+    reference: str = ""  # the method that the comparison it belongs to was to test against, where it belongs to one
 
     @property
     def place(self) -> Place:
         what = self.experiment
         return Place(what.task, what.dataset, what.scenario or "natural", what.clients)
+
+    @property
+    def trial(self) -> tuple[int, int]:
+        """The seeds of training and of the data: runs of two methods are paired where both agree."""
+        seed = self.experiment.seed
+        return seed, seed if self.experiment.data_seed is None else self.experiment.data_seed
 
 
 def load(folders: Sequence[Path]) -> tuple[list[Loaded], list[str]]:
@@ -126,6 +134,7 @@ def _load(path: Path, complain: Complain) -> Loaded:
         finished,
         _relations(path, experiment, rows, finished, complain),
         _environment(path / "env.json", complain),
+        reference=first_named(path.parent.parent),
     )
 
 
@@ -267,14 +276,14 @@ def _settings(experiment: Experiment) -> dict[str, Any]:
 
 
 def _without_repeats(runs: Sequence[Loaded], complain: Complain) -> list[Loaded]:
-    """One run per method, data and seed: the first that is finished, else the first."""
-    kept: dict[tuple[Place, str, int], Loaded] = {}
+    """One run per method, data and seeds: the first that is finished, else the first."""
+    kept: dict[tuple[Place, str, tuple[int, int]], Loaded] = {}
     for one in runs:
-        key = (one.place, one.label, one.experiment.seed)
+        key = (one.place, one.label, one.trial)
         if key not in kept:
             kept[key] = one
             continue
         better, other = (one, kept[key]) if one.finished > kept[key].finished else (kept[key], one)
         kept[key] = better
-        complain(f"{other.path} is left out: {better.path} has the same method, data and seed")
+        complain(f"{other.path} is left out: {better.path} has the same method, data and seeds")
     return list(kept.values())

@@ -212,26 +212,28 @@
         { head: "Method", text: true, value: (line) => line.method, show: (line) => methodWord(line.method) },
         { head: "Measured", value: (line) => line.mean, show: (line) => fixed(line.mean) + (known(line.deviation) ? `\u00a0±\u00a0${fixed(line.deviation)}` : ""), mark: (line) => (line.mean === best[line.cell] ? "best" : line.finished ? "" : "open") },
         { head: "Seeds", value: (line) => line.seeds.length, show: (line) => (line.done === line.runs ? line.runs : `${line.done} of ${line.runs} done`), mark: (line) => (line.done === line.runs ? "" : "open") },
+        { head: "Baseline", title: `What predicting without learning gives: ${one.baseline}`, value: (line) => line.baseline, show: (line) => fixed(line.baseline), mark: (line) => (known(line.baseline) && line.mean <= line.baseline ? "bad" : "") },
         { head: "Paper", value: (line) => line.paper, show: (line) => fixed(line.paper) },
         { head: "Difference", value: (line) => line.difference, show: (line) => signed(line.difference) },
         { head: "Ours ≥ paper", value: (line) => (known(line.reached) ? Number(line.reached) : null), show: (line) => verdict(line.reached), mark: (line) => (known(line.reached) ? (line.reached ? "good" : "bad") : "") },
-        { head: "p", title: "Paired t-test over seeds against the best method of the cell", value: (line) => line.p_value, show: (line) => pValue(line.p_value) },
+        { head: "p", title: `Against ${one.reference}: two-sided paired t-test over seeds, Holm-corrected over the methods compared`, value: (line) => line.p_value, show: (line) => pValue(line.p_value) },
         { head: "Better than local", title: "Share of clients", value: (line) => line.better_than_local, show: (line) => percent(line.better_than_local) },
         { head: "Worst client", value: (line) => line.worst_client, show: (line) => fixed(line.worst_client) },
         { head: "State", text: true, value: (line) => line.note || "finished", mark: (line) => (line.note ? "open" : "") },
       ].filter((column) => one.lines.some((line) => (column.head === "State" ? line.note : known(column.value(line)))));
-      parts.push(table(`lines-${one.task}`, title, `Test ${one.metric} in percent, mean ± deviation over seeds; bold is best in its cell, p tests against that one`, columns, one.lines));
+      parts.push(table(`lines-${one.task}`, title, `Test ${one.metric} in percent, mean ± deviation over seeds; bold is best in its cell; baseline: ${one.baseline}; p: against ${one.reference}, Holm-corrected`, columns, one.lines));
       if (one.cells > 1 && one.averages.length) {
+        const most = Math.max(...one.averages.map((line) => line.mean));
         const averages = [
           { head: "Method", text: true, value: (line) => line.method, show: (line) => methodWord(line.method) },
-          { head: "Average", value: (line) => line.mean, show: (line) => fixed(line.mean), mark: (line) => (line.method === one.best ? "best" : "") },
+          { head: "Average", value: (line) => line.mean, show: (line) => fixed(line.mean), mark: (line) => (line.mean === most ? "best" : "") },
           { head: "Cells", value: (line) => line.cells },
           { head: "Paper", value: (line) => line.paper, show: (line) => fixed(line.paper), title: "Over the cells that the paper has" },
           { head: "Difference", value: (line) => line.difference, show: (line) => signed(line.difference), title: "Over the cells that the paper has" },
           { head: "Cells ≥ paper", value: (line) => (line.published ? line.reached / line.published : null), show: (line) => (line.published ? `${line.reached} of ${line.published}` : "") },
-          { head: "p", value: (line) => line.p_value, show: (line) => pValue(line.p_value), title: "Paired t-test over seeds and cells" },
+          { head: "p", value: (line) => line.p_value, show: (line) => pValue(line.p_value), title: `Against ${one.reference}: two-sided paired t-test over cells, Holm-corrected over the methods compared` },
         ].filter((column) => one.averages.some((line) => known(column.value(line))));
-        parts.push(table(`averages-${one.task}`, "Averages over cells", `Finished runs only; p against ${one.best}; paper and difference over the cells that the paper has`, averages, one.averages));
+        parts.push(table(`averages-${one.task}`, "Averages over cells", `Over the ${one.averages[0].cells} cells in which all methods have finished runs; p: over these cells, against ${one.reference}; paper and difference over the cells that the paper has`, averages, one.averages));
       }
     }
     at("summary-body").replaceChildren(...parts);

@@ -14,9 +14,11 @@ import numpy as np
 
 from fedpub import __version__
 from fedpub.algorithms import METHODS
-from fedpub.comparison import paired_p, share_better
+from fedpub.comparison import share_better
 from fedpub.paper.published import published
 from fedpub.report.load import Loaded, Place, thinned
+from fedpub.results import BASELINES, baseline_of, not_above
+from fedpub.significance import deviation, p_values
 from fedpub.tasks import TASKS
 
 MAX_POINTS = 400  # of a curve
@@ -37,18 +39,19 @@ class Line:
     paper: float | None
     difference: float | None  # ours less the paper's
     reached: bool | None  # ours ≥ paper, to the two decimals that the paper prints
-    p_value: float | None  # paired t-test against the best method of the cell; None for itself
+    baseline: float | None  # what the metric is without learning anything
+    p_value: float | None  # over seeds, against the table's reference (`fedpub.significance`); None for itself
     better_than_local: float | None  # share of clients
     worst_client: float | None
     runs: int
     done: int  # of these runs
     finished: bool  # False: the mean is from runs that were not yet done
-    note: str  # what is unfinished
+    note: str  # what is unfinished, or not above the baseline
 
 
 @dataclass(frozen=True)
 class Average:
-    """A method over the cells of a task that it has finished runs in; in percent."""
+    """A method over the cells of a task in which all methods have finished runs; in percent."""
 
     method: str
     cells: int
@@ -57,7 +60,7 @@ class Average:
     difference: float | None
     reached: int  # cells with ours ≥ paper
     published: int  # cells that the paper has
-    p_value: float | None
+    p_value: float | None  # over these cells
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,8 @@ class TaskTable:
     task: str
     metric: str
     cells: int
-    best: str  # the method that the averages are tested against
+    baseline: str  # its name
+    reference: str  # the method that the others are tested against: the one that was named first
     lines: list[Line]
     averages: list[Average]
 
@@ -79,10 +83,17 @@ def tables(runs: Sequence[Loaded]) -> list[TaskTable]:
     for task in dict.fromkeys(place.task for place in sorted(names)):
         mine = [one for one in runs if one.place.task == task]
         lines = [line for place in sorted(names) if place.task == task for line in _cell_lines(mine, place, names)]
-        averages, best = _averages(mine, lines)
-        cells = len({line.place for line in lines})
-        found.append(TaskTable(task, TASKS[task].metric, cells, best, lines, averages))
+        cells, words = len({line.place for line in lines}), BASELINES[TASKS[task].baseline]
+        averages = _averages(mine, lines, reference(mine))
+        found.append(TaskTable(task, TASKS[task].metric, cells, words, reference(mine), lines, averages))
     return found
+
+
+def reference(runs: Sequence[Loaded]) -> str:
+    """What the others are tested against: the method that a comparison named first, else the first of the package."""
+    labels = methods(runs)
+    asked = next((one.reference for one in runs if one.reference), "")
+    return next((one.label for one in runs if one.experiment.method == asked), labels[0] if labels else "")
 
 
 def cell_names(runs: Iterable[Loaded]) -> dict[Place, str]:
@@ -115,13 +126,13 @@ def counted(runs: Iterable[Loaded]) -> list[Loaded]:
     """The runs that a mean is over: the finished ones, or what there is where none is finished; by seed."""
     known = [one for one in runs if one.summary is not None]
     chosen = [one for one in known if one.finished] or known
-    return sorted(chosen, key=lambda one: one.experiment.seed)
+    return sorted(chosen, key=lambda one: one.trial)
 
 
-def values_by_seed(runs: Iterable[Loaded]) -> dict[int, float]:
+def values_by_trial(runs: Iterable[Loaded]) -> dict[tuple[Place, tuple[int, int]], float]:
     """The finished runs' test values, in percent."""
-    found = {one.experiment.seed: _percent(one.summary["test"]) for one in runs if one.summary and one.finished}
-    return {seed: value for seed, value in found.items() if value is not None}
+    done = ((one, _percent(one.summary["test"])) for one in runs if one.summary and one.finished)
+    return {(one.place, one.trial): value for one, value in done if value is not None}
 
 
 def _cell_lines(runs: Sequence[Loaded], place: Place, names: dict[Place, str]) -> list[Line]:
@@ -129,11 +140,10 @@ def _cell_lines(runs: Sequence[Loaded], place: Place, names: dict[Place, str]) -
         label: [one for one in runs if one.place == place and one.label == label]
         for label in methods(one for one in runs if one.place == place)
     }
-    means = {
-        label: float(np.mean(list(values_by_seed(g).values()))) for label, g in groups.items() if values_by_seed(g)
-    }
-    best = max(means, key=lambda label: means[label], default=None)
-    local = {one.experiment.seed: one for one in counted(groups.get("local", []))}
+    values_of = {label: values_by_trial(group) for label, group in groups.items()}
+    against = reference(runs)
+    p_value = p_values(values_of, against) if against in values_of else dict.fromkeys(groups)
+    local = {one.trial: one for one in counted(groups.get("local", []))}
     lines = []
     for label, group in groups.items():
         own = counted(group)
@@ -141,6 +151,9 @@ def _cell_lines(runs: Sequence[Loaded], place: Place, names: dict[Place, str]) -
         mean = float(np.mean(values)) if values else None
         paper = published(group[0].experiment.method, place.dataset, place.scenario, place.clients, place.task)
         worst = [one.summary["worst_client_test"] for one in own if one.summary]
+        known = [found for one in own if one.summary and (found := baseline_of(one.summary))]
+        beside = (known[0][0], float(np.mean([value for _, value in known]))) if known else None
+        below = not_above(None if mean is None else mean / 100, beside)
         lines.append(
             Line(
                 place=place,
@@ -148,17 +161,18 @@ def _cell_lines(runs: Sequence[Loaded], place: Place, names: dict[Place, str]) -
                 method=label,
                 seeds=tuple(one.experiment.seed for one in own),
                 mean=mean,
-                deviation=float(np.std(values, ddof=1)) if len(values) > 1 else None,
+                deviation=deviation(values),
+                baseline=_percent(beside[1]) if beside else None,
                 paper=paper.mean if paper else None,
                 difference=mean - paper.mean if paper and mean is not None else None,
                 reached=round(mean, 2) >= paper.mean if paper and mean is not None else None,
-                p_value=None if best in (None, label) else _paired(group, groups[str(best)]),
+                p_value=p_value[label],
                 better_than_local=_better(own, local) if group[0].experiment.method != "local" else None,
                 worst_client=_percent(_mean(worst)),
                 runs=len(group),
                 done=sum(one.finished for one in group),
                 finished=bool(own) and all(one.finished for one in own),
-                note=_note(group),
+                note="; ".join(filter(None, [_note(group), below])),
             )
         )
     return lines
@@ -170,57 +184,49 @@ def _note(group: Sequence[Loaded]) -> str:
     parts = []
     for one in open_runs:
         done, planned = (one.rows[-1].round if one.rows else 0), one.experiment.rounds
-        parts.append(f"seed {one.experiment.seed} at round {done} of {planned if planned else 'unknown'}")
+        parts.append(f"{trial_name(one)} at round {done} of {planned if planned else 'unknown'}")
     return "unfinished: " + "; ".join(parts) if parts else ""
 
 
-def _paired(group: Sequence[Loaded], other: Sequence[Loaded]) -> float | None:
-    one, two = values_by_seed(group), values_by_seed(other)
-    common = sorted(one.keys() & two.keys())
-    return paired_p(np.array([one[seed] for seed in common]), np.array([two[seed] for seed in common]))
+def trial_name(one: Loaded) -> str:
+    seed, data_seed = one.trial
+    return f"seed {seed}" if seed == data_seed else f"seed {seed} on split {data_seed}"
 
 
-def _better(own: Sequence[Loaded], local: dict[int, Loaded]) -> float | None:
-    pairs = [(one, local[one.experiment.seed]) for one in own if one.experiment.seed in local]
+def _better(own: Sequence[Loaded], local: dict[tuple[int, int], Loaded]) -> float | None:
+    pairs = [(one, local[one.trial]) for one in own if one.trial in local]
     pairs = [(one, alone) for one, alone in pairs if num_clients(one) == num_clients(alone)]
     share = share_better([one.summary or {} for one, _ in pairs], [alone.summary for _, alone in pairs])
     return None if math.isnan(share) else share
 
 
-def _averages(runs: Sequence[Loaded], lines: Sequence[Line]) -> tuple[list[Average], str]:
-    """Over the cells, finished runs only; tested against the best of the methods that have the most cells."""
-    done = [line for line in lines if line.finished and line.mean is not None]
-    labels = [label for label in methods(runs) if any(line.method == label for line in done)]
-    own = {label: [line for line in done if line.method == label] for label in labels}
-    means = {label: float(np.mean([line.mean for line in own[label] if line.mean is not None])) for label in labels}
-    best = max(labels, key=lambda label: (len(own[label]), means[label]), default="")
-    values = {
-        label: {
-            (one.place, seed): value
-            for one in runs
-            if one.label == label
-            for seed, value in values_by_seed([one]).items()
-        }
-        for label in labels
-    }
+def _averages(runs: Sequence[Loaded], lines: Sequence[Line], against: str) -> list[Average]:
+    """Over the cells in which every method has only finished runs, so that averages can be compared."""
+    done = {(line.method, line.place): line for line in lines if line.finished and line.mean is not None}
+    labels = [label for label in methods(runs) if any(own == label for own, _ in done)]
+    places = [place for place in dict.fromkeys(line.place for line in lines) if all((x, place) in done for x in labels)]
+    if not places:
+        return []
+    inside = [one for one in runs if one.place in places]
+    values = {label: values_by_trial(one for one in inside if one.label == label) for label in labels}
+    p_value = p_values(values, against) if against in values else dict.fromkeys(labels)
     averages = []
     for label in labels:
-        beside = [line for line in own[label] if line.paper is not None]
-        common = sorted(values[label].keys() & values[best].keys())
-        pairs = [np.array([values[which][key] for key in common]) for which in (label, best)]
+        own = [done[label, place] for place in places]
+        beside = [line for line in own if line.paper is not None]
         averages.append(
             Average(
                 method=label,
-                cells=len(own[label]),
-                mean=means[label],
+                cells=len(own),
+                mean=float(np.mean([line.mean for line in own if line.mean is not None])),
                 paper=_mean(line.paper for line in beside),
                 difference=_mean(line.difference for line in beside),
                 reached=sum(bool(line.reached) for line in beside),
                 published=len(beside),
-                p_value=None if label == best else paired_p(*pairs),
+                p_value=p_value[label],
             )
         )
-    return averages, best
+    return averages
 
 
 def curves(runs: Sequence[Loaded]) -> dict[str, Any] | None:
@@ -236,17 +242,17 @@ def curves(runs: Sequence[Loaded]) -> dict[str, Any] | None:
         for number in kept:
             values = [own[number] for own in by_round if number in own and not math.isnan(own[number])]
             means.append(float(np.mean(values)) if values else None)
-            deviations.append(float(np.std(values, ddof=1)) if len(values) > 1 else None)
+            deviations.append(deviation(values))
         found[column] = {"mean": means, "deviation": deviations}
     return found
 
 
 def gains(runs: Sequence[Loaded], local: Sequence[Loaded]) -> list[dict[str, Any]]:
     """For every seed that also has a local run: what each client gains over training alone, in points."""
-    alone = {one.experiment.seed: one for one in counted(local)}
+    alone = {one.trial: one for one in counted(local)}
     found = []
     for one in counted(runs):
-        other = alone.get(one.experiment.seed)
+        other = alone.get(one.trial)
         if other is None or not one.summary or not other.summary or num_clients(one) != num_clients(other):
             continue
         pairs = zip(one.summary["per_client_test"], other.summary["per_client_test"], strict=True)

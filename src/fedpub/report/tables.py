@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fedpub.report.summary import Average, Line, TaskTable
+from fedpub.significance import CONVENTION
 
 HEADS = (
     "data",
     "method",
     "seeds",
     "measured",
+    "baseline",
     "paper",
     "difference",
     "ours ≥ paper",
@@ -54,12 +56,16 @@ def latex(tables: Sequence[TaskTable]) -> str:
 def caption(table: TaskTable) -> str:
     return (
         f"{table.task}, test {table.metric} in percent, mean ± deviation over seeds; "
-        "p of a paired t-test against the best method of the cell"
+        f"baseline: {table.baseline}; p over seeds against {table.reference}, {CONVENTION}"
     )
 
 
 def average_caption(table: TaskTable) -> str:
-    return f"{table.task}, averages over the cells; p against {table.best}, over seeds and cells"
+    cells = table.averages[0].cells
+    return (
+        f"{table.task}, averages over the {cells} cells that all methods have; p over these cells against "
+        f"{table.reference}, {CONVENTION}"
+    )
 
 
 def notes(table: TaskTable) -> list[str]:
@@ -81,6 +87,7 @@ def _line(line: Line) -> list[str]:
         line.method,
         str(line.runs) if line.done == line.runs else f"{line.done} of {line.runs}",
         measured + ("" if line.finished else " (unfinished)"),
+        number(line.baseline),
         number(line.paper),
         signed(line.difference),
         "" if line.reached is None else ("yes" if line.reached else "no"),

@@ -37,6 +37,7 @@ class Step:
 class Task(Protocol):
     metric: ClassVar[str]  # the name of the value that runs are compared by
     metrics: ClassVar[tuple[str, ...]]  # what `evaluate` finds
+    baseline: ClassVar[str]  # what the metric is without learning anything: a name in `fedpub.results.BASELINES`
     steady: ClassVar[bool]  # whether its loss does the same in every step, and looks at no tensor's values
 
     def divide(
@@ -64,3 +65,6 @@ class Task(Protocol):
 
     def sizes(self, data: Clients) -> Tensor:
         """How many test examples each reported client has, [R]."""
+
+    def unlearnt(self, data: Clients) -> Tensor:
+        """The test metric of the baseline for every reported client, [R], double; NaN where it has none."""

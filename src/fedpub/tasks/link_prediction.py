@@ -39,6 +39,7 @@ class LinkPrediction:
 
     metric: ClassVar[str] = "ROC-AUC"
     metrics: ClassVar[tuple[str, ...]] = ("val", "val_loss", "test", "test_ap")
+    baseline: ClassVar[str] = "chance"
     steady: ClassVar[bool] = False
 
     def divide(
@@ -113,6 +114,15 @@ class LinkPrediction:
     def sizes(self, data: Clients) -> Tensor:
         judged: Judged = _links(data).test
         return torch.bincount(judged.owner[judged.true], minlength=data.report.num_clients)
+
+    def unlearnt(self, data: Clients) -> Tensor:
+        """Scores at random: a ROC-AUC of one half, where there is one."""
+        judged: Judged = _links(data).test
+        kinds = [
+            torch.bincount(judged.owner[of_kind], minlength=data.report.num_clients)
+            for of_kind in (judged.true, ~judged.true)
+        ]
+        return torch.where((kinds[0] > 0) & (kinds[1] > 0), 0.5, float("nan")).double()
 
 
 def _subgraph(

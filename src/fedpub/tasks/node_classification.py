@@ -25,6 +25,7 @@ from fedpub.tree import Tree
 class NodeClassification:
     metric: ClassVar[str] = "accuracy"
     metrics: ClassVar[tuple[str, ...]] = ("val", "val_loss", "test", "test_f1")
+    baseline: ClassVar[str] = "majority"
     steady: ClassVar[bool] = True
 
     def divide(
@@ -69,6 +70,21 @@ class NodeClassification:
 
     def sizes(self, data: Clients) -> Tensor:
         return torch.bincount(data.test_report.owner_M, minlength=data.report.num_clients)
+
+    def unlearnt(self, data: Clients) -> Tensor:
+        """How often a client's most frequent training class is right: NaN without training or test nodes."""
+        count_RC, test_RC = (
+            _counts(part, data) for part in (data.report.only(data.train_N), data.test_report)
+        )  # of several classes that are equally frequent the first one
+        hit_R = test_RC.gather(1, count_RC.argmax(1, keepdim=True)).squeeze(1)
+        return torch.where(count_RC.sum(1) > 0, hit_R / test_RC.sum(1), float("nan"))
+
+
+def _counts(part: Report, data: Clients) -> Tensor:
+    """How many of these nodes each reported client has of each class, [R, C]."""
+    cell = part.owner_M * data.num_classes + data.y_N[part.rows_M]
+    count = torch.bincount(cell, minlength=part.num_clients * data.num_classes)
+    return count.double().view(part.num_clients, data.num_classes)
 
 
 def _confusion(owner: Tensor, y: Tensor, predicted: Tensor, clients: int, classes: int) -> Tensor:
