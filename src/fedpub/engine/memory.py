@@ -46,10 +46,14 @@ def resident() -> int:
 
 def most_resident() -> int:
     """The most that this process ever had."""
-    import resource
+    try:
+        lines = (PROC / "self" / "status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+    except (OSError, StopIteration):  # not Linux
+        import resource
 
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
 
 
 def whole() -> int | None:
