@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import csv
 import importlib.util
 import os
 import re
@@ -243,6 +244,33 @@ def test_commands_as_typed(page, tmp_path, monkeypatch, capfd):
                     printed = re.search(r"test accuracy\s+([\d.]+) %", said).group(1)
                     assert float(printed) == pytest.approx(float(line.split()[2]), abs=5), "the page's number is old"
     assert shown or page == "write-your-own-method"
+
+
+def test_differences_are_those_of_the_committed_tables():
+    """The ranges in the text, to the digit that it gives."""
+
+    def rows(name: str) -> list[dict[str, str]]:
+        with (DOCS / "results" / "paper" / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+
+    def between(values: list[float]) -> str:
+        return f"{min(values):.1f} to {max(values):.1f} points"
+
+    text = (DOCS / "results" / "differences.md").read_text(encoding="utf-8")
+    chosen = [
+        row
+        for row in rows("table-disjoint") + rows("table-overlapping")
+        if row["method"] in ("FedAvg", "FedProx", "FedGNN") and row["cell"].startswith(("computers", "photo"))
+    ]
+    above = [row for row in chosen if float(row["difference"]) > 2]
+    differences, deviations = ([float(row[name]) for row in above] for name in ("difference", "deviation"))
+    said = f"{between(differences)} above the paper in {len(above)} of {len(chosen)} cells"
+    assert f"**FedAvg, FedProx and FedGNN on Computers and Photo**, {said}" in text
+    assert f"Their deviations over seeds are {between(deviations)} in those cells" in text
+    averaging = {row["method"]: float(row["difference"]) for row in rows("table-random") if row["method"] != "Local"}
+    ours = averaging.pop("FED-PUB")
+    said = f"every method that averages is {between([*averaging.values()])} above the paper, FED-PUB {ours:.1f}"
+    assert said in text
 
 
 def test_errors_as_printed(tmp_path, monkeypatch, capfd):

@@ -7,12 +7,14 @@ import csv
 import http.client
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ from fedpub.report.live import server
 from fedpub.report.load import load, thinned
 from fedpub.report.page import embedded, page
 from fedpub.results import NO_SETUP, Record, Row
+from fedpub.running import run
 
 CORA = Experiment(dataset="cora", scenario="disjoint", clients=2, rounds=3, method="fedpub")
 EVIL = "</script><script>window.broken=1</script><img src=x onerror=window.broken=1>&\u2028'\""
@@ -324,6 +327,18 @@ def test_unfinished_runs_are_marked_and_count_only_alone(tmp_path):
     assert "seed 1 at round 1 of 3" in text
 
 
+def test_nothing_is_said_of_the_paper_before_a_run_is_finished(tmp_path):
+    make_run(tmp_path / "a", replace(CORA, clients=5), [[0.1] * 5], finished=False)
+    [line] = summary.tables(load([tmp_path])[0])[0].lines
+    assert (line.paper, line.reached, line.difference) == (83.70, None, None)
+
+
+def test_how_far_a_run_is_stands_where_it_is_not_cut_off():
+    script = resources.files("fedpub.report").joinpath("page.js").read_text(encoding="utf-8")
+    heads = re.findall(r'head: "([^"]+)"', script[script.index("function summary()") :])
+    assert heads[:3] == ["Data", "Method", "State"]
+
+
 def test_a_run_before_its_first_round_is_only_counted(tmp_path):
     path = make_run(tmp_path / "a", CORA, [[0.5, 0.7]], finished=False)
     (path / "clients.csv").unlink()
@@ -407,6 +422,24 @@ def test_an_unfinished_run_has_the_relations_of_its_checkpoint(tmp_path):
     tensors = {"relations/similarity": torch.ones(1, 2, 2), "server/weight": torch.zeros(3)}
     write_tensors(path / "checkpoint" / "state.safetensors", tensors, {"round": "1"})
     assert [one.name for one in load([tmp_path])[0][0].relations] == ["similarity"]
+
+
+def test_relations_are_there_after_the_first_round(tmp_path):
+    """Long before the first checkpoint; and the newer of the two files counts."""
+
+    def stop(row: Row, rounds: int) -> None:
+        if row.round == 5:
+            raise KeyboardInterrupt
+
+    experiment = Experiment(dataset="communities", method="fedpub", hidden=4, rounds=6)
+    with pytest.raises(KeyboardInterrupt):
+        run(experiment, tmp_path / "run", on_round=stop)
+    assert not (tmp_path / "run" / "checkpoint").exists()
+    [shown] = load([tmp_path])[0]
+    assert {one.name: one.rounds for one in shown.relations} == {"similarity": [1, 2, 3, 4]}
+    tensors = {"relations/similarity": torch.ones(5, 20, 20)}
+    write_tensors(tmp_path / "run" / "checkpoint" / "state.safetensors", tensors, {"round": "5"})
+    assert load([tmp_path])[0][0].relations[0].rounds == [1, 2, 3, 4, 5]
 
 
 # What is written.

@@ -271,7 +271,14 @@ class RunDirectory:
                 whole[measured.ids[:, None], measured.ids] = note.float()
                 self.relations.setdefault(name, []).append(whole)
         self._write_rows([row], "a")
+        if row.round & (row.round - 1) == 0:  # 1, 2, 4, 8, ...: to be seen soon, and seldom enough to cost nothing
+            self._write_relations()
         return row
+
+    def _write_relations(self) -> None:
+        if self.relations:
+            stacked = {name: torch.stack(all_) for name, all_ in self.relations.items()}
+            write_tensors(self.path / "relations.safetensors", stacked, {})
 
     def checkpoint(self, snapshot: Snapshot, best: Tree) -> None:
         """The state after a round, in one file that is replaced as a whole."""
@@ -312,9 +319,7 @@ class RunDirectory:
 
     def finish(self, summary: dict[str, Any], best: Tree, keep_state: bool = True) -> None:
         """Write the result; without `keep_state` no models, checkpoint or set-up stay, only what was measured."""
-        if self.relations:
-            stacked = {name: torch.stack(all_) for name, all_ in self.relations.items()}
-            write_tensors(self.path / "relations.safetensors", stacked, {})
+        self._write_relations()
         if keep_state:
             write_tensors(self.path / "models.safetensors", best, {"round": str(summary["best_round"])})
         write_text(self.path / "summary.json", json.dumps(summary, indent=2) + "\n")

@@ -18,7 +18,7 @@ from fedpub.errors import FedpubError, unknown
 
 # What is typed: (module:function, one line for the overview). A function named *_verb makes the verb of its arguments.
 VERBS: dict[str, tuple[str, str]] = {
-    "demo": ("demo:demo", "see it work: two minutes on a built-in graph, no download"),
+    "demo": ("demo:demo", "see it work: half a minute on a built-in graph, no download"),
     "run": ("run:run_verb", "train one method on the clients of one graph"),
     "predict": ("predict:predict", "classes of a graph's nodes by a personal model"),
     "compare": ("compare:compare", "several methods on the same data and seeds, in one table"),

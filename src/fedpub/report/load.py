@@ -204,8 +204,9 @@ def _relations(
     """What the server noted between clients: as matrices, or as clusters, where two are related or not."""
     notes = experiment.algorithm().notes
     file, prefix = path / "relations.safetensors", ""
-    if not file.is_file() and not finished:
-        file, prefix = path / "checkpoint" / "state.safetensors", "relations/"
+    saved = path / "checkpoint" / "state.safetensors"
+    if not finished and saved.is_file() and not (file.is_file() and _changed(file) >= _changed(saved)):
+        file, prefix = saved, "relations/"
     found = []
     if file.is_file():
         try:
@@ -219,6 +220,10 @@ def _relations(
         kept = thinned(list(clusters), MAX_SNAPSHOTS)
         found.append(Relation("same cluster", kept, np.stack([_together(clusters[number]) for number in kept])))
     return found
+
+
+def _changed(file: Path) -> int:
+    return file.stat().st_mtime_ns
 
 
 def _matrices(file: Path, prefix: str) -> Iterator[Relation]:

@@ -210,6 +210,7 @@
       const columns = [
         { head: "Data", text: true, value: (line) => line.cell },
         { head: "Method", text: true, value: (line) => line.method, show: (line) => methodWord(line.method) },
+        { head: "State", text: true, value: (line) => line.note || "finished", mark: (line) => (line.note ? "open" : "") },
         { head: "Measured", value: (line) => line.mean, show: (line) => fixed(line.mean) + (known(line.deviation) ? `\u00a0±\u00a0${fixed(line.deviation)}` : ""), mark: (line) => (line.mean === best[line.cell] ? "best" : line.finished ? "" : "open") },
         { head: "Seeds", value: (line) => line.seeds.length, show: (line) => (line.done === line.runs ? line.runs : `${line.done} of ${line.runs} done`), mark: (line) => (line.done === line.runs ? "" : "open") },
         { head: "Baseline", title: `What predicting without learning gives: ${one.baseline}`, value: (line) => line.baseline, show: (line) => fixed(line.baseline), mark: (line) => (known(line.baseline) && line.mean <= line.baseline ? "bad" : "") },
@@ -219,7 +220,6 @@
         { head: "p", title: `Against ${one.reference}: two-sided paired t-test over seeds, Holm-corrected over the methods compared`, value: (line) => line.p_value, show: (line) => pValue(line.p_value) },
         { head: "Better than local", title: "Share of clients", value: (line) => line.better_than_local, show: (line) => percent(line.better_than_local) },
         { head: "Worst client", value: (line) => line.worst_client, show: (line) => fixed(line.worst_client) },
-        { head: "State", text: true, value: (line) => line.note || "finished", mark: (line) => (line.note ? "open" : "") },
       ].filter((column) => one.lines.some((line) => (column.head === "State" ? line.note : known(column.value(line)))));
       parts.push(table(`lines-${one.task}`, title, `Test ${one.metric} in percent, mean ± deviation over seeds; bold is best in its cell; baseline: ${one.baseline}; p: against ${one.reference}, Holm-corrected`, columns, one.lines));
       if (one.cells > 1 && one.averages.length) {

@@ -38,7 +38,7 @@ class Line:
     deviation: float | None  # None for a single seed
     paper: float | None
     difference: float | None  # ours less the paper's
-    reached: bool | None  # ours ≥ paper, to the two decimals that the paper prints
+    reached: bool | None  # ours ≥ paper, to the two decimals that the paper prints; nothing before the end
     baseline: float | None  # what the metric is without learning anything
     p_value: float | None  # over seeds, against the table's reference (`fedpub.significance`); None for itself
     better_than_local: float | None  # share of clients
@@ -150,6 +150,7 @@ def _cell_lines(runs: Sequence[Loaded], place: Place, names: dict[Place, str]) -
         values = [value for one in own if one.summary and (value := _percent(one.summary["test"])) is not None]
         mean = float(np.mean(values)) if values else None
         paper = published(group[0].experiment.method, place.dataset, place.scenario, place.clients, place.task)
+        finished = bool(own) and all(one.finished for one in own)
         worst = [one.summary["worst_client_test"] for one in own if one.summary]
         known = [found for one in own if one.summary and (found := baseline_of(one.summary))]
         beside = (known[0][0], float(np.mean([value for _, value in known]))) if known else None
@@ -164,14 +165,14 @@ def _cell_lines(runs: Sequence[Loaded], place: Place, names: dict[Place, str]) -
                 deviation=deviation(values),
                 baseline=_percent(beside[1]) if beside else None,
                 paper=paper.mean if paper else None,
-                difference=mean - paper.mean if paper and mean is not None else None,
-                reached=round(mean, 2) >= paper.mean if paper and mean is not None else None,
+                difference=mean - paper.mean if paper and mean is not None and finished else None,
+                reached=round(mean, 2) >= paper.mean if paper and mean is not None and finished else None,
                 p_value=p_value[label],
                 better_than_local=_better(own, local) if group[0].experiment.method != "local" else None,
                 worst_client=_percent(_mean(worst)),
                 runs=len(group),
                 done=sum(one.finished for one in group),
-                finished=bool(own) and all(one.finished for one in own),
+                finished=finished,
                 note="; ".join(filter(None, [_note(group), below])),
             )
         )
