@@ -303,6 +303,12 @@ def test_the_verb_on_a_run(graph_file, tmp_path, capsys):
     assert read(tmp_path / "out.csv")["prediction"] == expected.class_N.tolist()  # a CSV's reader takes "0" for 0
     assert "choose one of them by --client, 0 to 4" in refused(words, capsys)
     assert "--client 5 is not one of the clients" in refused([*words, "--client", "5"], capsys)
+    number = (tmp_path / "out.csv").read_bytes()
+    assert main([*words, "--client", "community1-1"]) == 0  # clients 3 and 4 are the second community's
+    assert (tmp_path / "out.csv").read_bytes() == number
+    said = refused([*words, "--client", "coast-0"], capsys)
+    assert "--client coast-0 is not one of the clients" in said
+    assert "give 0 to 4, or a name, as community0-0" in said
 
 
 def test_the_verb_on_links(graph_file, tmp_path, capsys):

@@ -26,6 +26,7 @@ from fedpub.data.encoding import Column, Encoding, fit_classes
 from fedpub.data.graph import Graph, to_scipy
 from fedpub.data.tables import Imported, from_networkx, from_pyg, from_tables
 from fedpub.errors import FedpubError
+from small import refused
 
 NODES = """id,age,city,active,label
 007,1,Ulm,true,b
@@ -506,6 +507,119 @@ def test_an_existing_graph_is_replaced_only_by_force(capsys: pytest.CaptureFixtu
     assert Path("my.graph").read_text() == "precious"
     assert main(command("--force")) == 0
     assert Graph.load(Path("my.graph")).num_nodes == 3
+
+
+# How CSV files are written
+
+NAMES = """id,age,city,active,label
+007,1,"Ulm, Süd",true,b
+8,3,Köln,false,a
+x,5,"Ulm, Süd",true,b
+"""
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+def test_delimiter_and_encoding_are_found(delimiter: str, encoding: str) -> None:
+    Path("edges.csv").write_text(EDGES)
+    Path("nodes.csv").write_text(NAMES, encoding="utf-8")
+    expected = load()
+    rows = csv.reader(NAMES.splitlines())
+    with Path("nodes.csv").open("w", newline="", encoding=encoding) as file:
+        csv.writer(file, delimiter=delimiter).writerows(rows)
+    found = load()
+    assert found.encoding == expected.encoding
+    assert found.graph.digest() == expected.graph.digest()
+    assert found.graph.node_ids == expected.graph.node_ids
+
+
+def test_delimiter_and_encoding_can_be_given(capsys: pytest.CaptureFixture[str]) -> None:
+    write()
+    Path("nodes.csv").write_text("id~city~label\n007~Köln~a\n8~Ulm~b\nx~Ulm~b\n", encoding="latin-1")
+    Path("edges.csv").write_text("source~target\n007~8\n8~x\n")
+    assert main(command("--delimiter", "~", "--encoding", "latin-1", "--json")) == 0
+    assert "Köln" in json.loads(capsys.readouterr().out)["columns"]["city"]
+    assert "--encoding latin-1" in refused(command("--delimiter", "~", "--force"), capsys)
+    for flag, value in (("--delimiter", "::"), ("--encoding", "klingon")):
+        assert f"{flag} {value}" in refused(command(flag, value, "--force"), capsys)
+
+
+def test_a_line_of_a_file_in_another_encoding_is_found() -> None:
+    write()
+    Path("nodes.csv").write_text("id;x;label\na;1;u\nb;;v\n", encoding="utf-16")
+    Path("edges.csv").write_text("u;v\na;b\n")
+    with pytest.raises(FedpubError, match=r"nodes\.csv, line 3: feature 'x' is missing"):
+        load()
+    Path("nodes.csv").write_text("id;x;label\na;1;u\nb;v\n")
+    with pytest.raises(FedpubError, match=r"nodes\.csv, line 3: 2 cells where the header has 3, cut at ';'"):
+        load()
+
+
+def test_spaces_around_the_names_of_columns_do_not_count() -> None:
+    write()
+    expected = load()
+    write(NODES.replace("id,age,city,active,label", "id , age,city , active , label"), "source , target\n007,8\n8,x\n")
+    found = load()
+    assert found.encoding == expected.encoding
+    assert found.graph.digest() == expected.graph.digest()
+
+
+# Labels, categories and what edges have
+
+
+def many(labels: list[object], **options: object) -> Imported:
+    rows = "".join(f"n{at},{at % 7},{label}\n" for at, label in enumerate(labels))
+    write(f"id,x,label\n{rows}", "u,v\nn0,n1\n")
+    return load(**options)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [at / 7 for at in range(300)],
+        [at % 25 + 0.5 for at in range(300)],
+        list(range(300)),
+        [f"t{at}" for at in range(50)],
+    ],
+    ids=["numbers", "repeated fractions", "integers", "texts"],
+)
+def test_a_quantity_is_not_turned_into_classes(labels: list[object]) -> None:
+    count = len(set(labels))
+    with pytest.raises(FedpubError, match=rf"column 'label' has {count} different .* in {len(labels)} rows, too many"):
+        many(labels)
+    assert many(labels, many_classes=True).graph.num_classes == count
+
+
+def test_classes_that_are_numbers_are_classes() -> None:
+    assert many([at % 40 for at in range(200)]).graph.num_classes == 40
+    assert many([at % 20 + 0.5 for at in range(60)]).graph.num_classes == 20
+    assert many(list(range(20))).graph.num_classes == 20
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_numbers_can_be_categories(suffix: str) -> None:
+    write("id,zip,label\na,10115,u\nb,20095,v\nc,10115,u\n", "u,v\na,b\n")
+    if suffix == "parquet":
+        pq.write_table(pyarrow.csv.read_csv("nodes.csv"), "nodes.parquet")
+    made = load(f"nodes.{suffix}", categorical=["zip"])
+    assert dense(made.graph) == [[1, 0], [0, 1], [1, 0]]
+    assert made.columns["zip"] == "2 features, one-hot: 10115, 20095"
+    assert load(f"nodes.{suffix}", like=made.encoding).graph.digest() == made.graph.digest()
+    with pytest.raises(FedpubError, match="unknown categorical column 'zap': did you mean zip"):
+        load(categorical=["zap"])
+    with pytest.raises(FedpubError, match="column 'label' cannot be categorical: it is label"):
+        load(categorical=["label"])
+    rows = "".join(f"n{at},{at},{at % 2}\n" for at in range(101))
+    write(f"id,zip,label\n{rows}", "u,v\nn0,n1\n")
+    with pytest.raises(FedpubError, match="column 'zip' has 101 different values, more than the 100"):
+        load(categorical=["zip"])
+
+
+def test_columns_of_edges_that_are_not_used_are_named() -> None:
+    write(edges="source,target,amount,time\n007,8,1,2\n8,x,3,4\n")
+    assert "columns of the edges that are not used: amount, time" in load().notes
+    write()
+    assert not any("not used" in note for note in load().notes)
 
 
 # From Python

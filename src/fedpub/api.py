@@ -269,15 +269,15 @@ def graph_from_pyg(data: Any, name: str | None = None, labelled: bool = True) ->
 def predict(
     model: Run | Place,
     graph: Place | Graph | Any,
-    client: int | None = None,
+    client: int | str | None = None,
     *,
     pairs: Any = None,
     data_root: Place | None = None,
 ) -> DataFrame:
     """The classes of a graph's nodes by a personal model, with their probabilities; or the links between pairs.
 
-    `model` is a run, its directory or a model's folder, and `client` says whose model of a run. The graph needs no
-    labels. `pairs` are numbers of nodes, [P, 2], for a model that predicts links.
+    `model` is a run, its directory or a model's folder, and `client` says whose model of a run, by number or name. The
+    graph needs no labels. `pairs` are numbers of nodes, [P, 2], for a model that predicts links.
     """
     import fedpub.prediction as predicting
     from fedpub.model_files import open_model

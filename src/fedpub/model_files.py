@@ -158,8 +158,8 @@ def load_model(folder: Path) -> tuple[Tree, ModelCard]:
     return weights, card
 
 
-def model_of_run(run: Path, client: int, root: Path | None = None) -> tuple[Tree, ModelCard]:
-    """The personal model of a client at the best round of a simulation's run directory.
+def model_of_run(run: Path, client: int | str, root: Path | None = None) -> tuple[Tree, ModelCard]:
+    """The personal model of a client, by its number or its name, at the best round of a simulation's run directory.
 
     The names of the classes are those of its graph where that is still at hand (`root` is the folder of raw files),
     else their numbers.
@@ -168,13 +168,12 @@ def model_of_run(run: Path, client: int, root: Path | None = None) -> tuple[Tree
     models, header = _models(run)
     summary = RunDirectory(run).summary()
     held, count = len(next(iter(models.values()))), _clients(run, models)
-    if not 0 <= client < count:
-        raise FedpubError(f"`client={client}` is not one of the clients of {run}; give 0 to {count - 1}")
+    graph = _graph_of(experiment, run, root)
+    client = _number(client, count, graph.client_names if graph and experiment.scenario == "natural" else (), run)
     row = client if held > 1 else 0  # the oracle has one model for all
     weights = tree_map(lambda leaf: leaf[row : row + 1].clone(), models)
     best = [measured for measured in read_rows(run) if measured.round == summary.get("best_round")]
     try:
-        graph = _graph_of(experiment, run, root)
         card = ModelCard.of(
             experiment,
             num_features=_input(weights),
@@ -219,7 +218,7 @@ def unsettled(models: Sequence[tuple[Tree, ModelCard]], experiment: Experiment) 
     return {name: torch.cat([one[name] for one in trees]) for name in trees[0]}
 
 
-def open_model(folder: Path, client: int | None = None, root: Path | None = None) -> tuple[Tree, ModelCard]:
+def open_model(folder: Path, client: int | str | None = None, root: Path | None = None) -> tuple[Tree, ModelCard]:
     """The model in a folder, or that of one client of a run directory."""
     if (folder / WEIGHTS).is_file():
         if client is not None:
@@ -251,6 +250,17 @@ def _models(run: Path) -> tuple[Tree, dict[str, str]]:
 def _clients(run: Path, models: Tree) -> int:
     """The clients that a run reports on: those with a model, or all that share the oracle's."""
     return max(len(next(iter(models.values()))), len(RunDirectory(run).summary().get("per_client_test", [])))
+
+
+def _number(client: int | str, count: int, names: Sequence[str], run: Path) -> int:
+    """A client's number in a run; by its name where that is no number."""
+    number = int(client) if str(client).lstrip("-").isdecimal() else -1
+    if not 0 <= number < count and client in names:
+        number = names.index(str(client))
+    if not 0 <= number < count:
+        known = f", or a name, as {names[0]}" if names else ""
+        raise FedpubError(f"`client={client}` is not one of the clients of {run}; give 0 to {count - 1}{known}")
+    return number
 
 
 def _graph_of(experiment: Experiment, run: Path, root: Path | None) -> Graph | None:

@@ -82,7 +82,7 @@ class Run:
         file = self.path / "relations.safetensors"
         return {name: found.numpy() for name, found in read_tensors(file)[0].items()} if file.is_file() else {}
 
-    def model(self, client: int) -> tuple[Tree, ModelCard]:
+    def model(self, client: int | str) -> tuple[Tree, ModelCard]:
         """A client's personal weights at the best round, and the card that says what they are for."""
         from fedpub.model_files import model_of_run
 

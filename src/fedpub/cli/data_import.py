@@ -16,6 +16,10 @@ def import_(
     target: str | None = None,
     client: str | None = None,
     drop: tuple[str, ...] = (),
+    categorical: tuple[str, ...] = (),
+    many_classes: bool = False,
+    delimiter: str | None = None,
+    encoding: str | None = None,
     like: Path | None = None,
     encoding_out: Path | None = None,
     force: bool = False,
@@ -34,7 +38,12 @@ def import_(
         source: The edge table's column for one end; without it `source`, else the first column.
         target: The edge table's column for the other end; without it `target`, else the second column.
         client: The column of the node table that says who holds a node.
-        drop: Columns that shall not become features.
+        drop: Columns to leave out.
+        categorical: Columns of numbers that are names, such as zip codes: one feature for each value.
+        many_classes: Accept a label column with very many different values.
+        delimiter: What separates the cells of CSV files, one character or tab; without it comma, semicolon, tab or |,
+            whichever the first line has most of.
+        encoding: The encoding of CSV files, such as latin-1; without it UTF-8, or UTF-16 where a file looks like it.
         like: Encode columns and classes as in this graph (or encoding), so that sites agree.
         encoding_out: Also write the encoding alone, as JSON: what another site needs for --like, without any row.
         force: Replace the files to write if they exist.
@@ -59,6 +68,10 @@ def import_(
         target_column=target,
         client_column=client,
         drop=drop,
+        categorical=categorical,
+        many_classes=many_classes,
+        delimiter=delimiter,
+        encoding=encoding,
         like=None if like is None else Encoding.read(like),
         name=out.stem,
     )

@@ -16,7 +16,7 @@ def predict(
     model: Path,
     graph: str,
     out: Path,
-    client: int | None = None,
+    client: str | None = None,
     pairs: Path | None = None,
     data_root: Path | None = None,
     quiet: bool = False,
@@ -30,7 +30,7 @@ def predict(
         model: The folder of a model, or a run directory.
         graph: A graph file, with or without labels, or a name from `fedpub data list`.
         out: The table to write, CSV or Parquet by its ending; one that exists is replaced.
-        client: Whose model, where --model is a run directory.
+        client: Whose model, where --model is a run directory: the number of a client, or its name.
         pairs: A table of two columns with node ids, for a model that predicts links.
         data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
         quiet: Print nothing.

@@ -90,10 +90,19 @@ def some(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
 
 
-def fit_column(table: Table, name: str) -> Column | str:
-    """How to encode a column, or why it is left out."""
+def fit_column(table: Table, name: str, categorical: bool = False) -> Column | str:
+    """How to encode a column, or why it is left out; a `categorical` one holds names, even where these are numbers."""
     remedy = f"correct it, or drop the column (--drop {name})"
-    match table.content(name):
+    content = table.content(name)
+    if categorical and content in ("numbers", "truth values", "text"):
+        count = len(pc.unique(table.text(name).drop_null()))
+        if count > MAX_CATEGORIES:
+            raise FedpubError(
+                f"{table.source}: column {name!r} has {count:,} different values, more than the {MAX_CATEGORIES} that "
+                "a `categorical` column may have; group them, as zip codes by their first digits"
+            )
+        return _fit_text(table, name, remedy)
+    match content:
         case "nothing":
             return "left out: every cell is empty"
         case "other":

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any, Literal
@@ -23,7 +25,51 @@ EMPTY = ("",)
 MISSING = ("", "#N/A", "N/A", "NA", "NULL", "NaN", "n/a", "nan", "null")  # how a CSV spells a cell without a value
 Content = Literal["numbers", "truth values", "text", "nothing", "other"]
 
+DELIMITERS = (",", ";", "\t", "|")
+NAMED_DELIMITERS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";"}
+LOOKED_AT = 1 << 16  # bytes, to find a file's encoding and delimiter
+
 csv.field_size_limit(2**31 - 1)  # used only to find the line of an error, which a long text must not prevent
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How CSV files are written; what is None is found by a look at the file."""
+
+    delimiter: str | None = None
+    encoding: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.delimiter is not None and len(NAMED_DELIMITERS.get(self.delimiter, self.delimiter)) != 1:
+            raise FedpubError(f"`delimiter={self.delimiter}` is not possible; give one character, or tab")
+        try:
+            codecs.lookup(self.encoding or "utf-8")
+        except LookupError as error:
+            raise FedpubError(f"`encoding={self.encoding}` is unknown; give one such as utf-8 or latin-1") from error
+
+    def of(self, path: Path) -> tuple[str, str]:
+        """The delimiter and the encoding of a file."""
+        with path.open("rb") as file:
+            start = file.read(LOOKED_AT)
+        encoding = self.encoding or _encoding_of(start)
+        if self.delimiter is not None:
+            return NAMED_DELIMITERS.get(self.delimiter, self.delimiter), encoding
+        lines = re.sub(r'"[^"]*"', "", start.decode(encoding, errors="replace")).splitlines()
+        header = next((line for line in lines if line.strip()), "")
+        return max(DELIMITERS, key=header.count), encoding  # the first where none or several are as frequent
+
+
+FOUND = Dialect()
+
+
+def _encoding_of(start: bytes) -> str:
+    """Of a file that starts like this: by its mark, by the zeros that UTF-16 has in plain text, else UTF-8."""
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    even, odd = start[::2].count(0), start[1::2].count(0)
+    if max(even, odd) > len(start) // 8:
+        return "utf-16-be" if even > odd else "utf-16-le"
+    return "utf-8-sig"
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +79,7 @@ class Table:
     parts: tuple[pa.Table, ...]
     source: str  # "nodes.csv": opens a sentence about no row in particular
     place: Callable[[int], str]  # 5 -> "nodes.csv, line 7": where a person finds this row
+    unused: tuple[str, ...] = ()  # columns that were not read
 
     @property
     def columns(self) -> list[str]:
@@ -116,34 +163,36 @@ def plain(table: pa.Table, verbatim: Collection[str] = (), missing: Sequence[str
     return table
 
 
-def read_tables(paths: Sequence[Path], verbatim: Collection[str], text: Collection[str] = ()) -> Table:
+def read_tables(
+    paths: Sequence[Path], verbatim: Collection[str], text: Collection[str] = (), dialect: Dialect = FOUND
+) -> Table:
     """Files with the same columns as one table.
 
     `verbatim` and `text` name columns to read as strings, so that "007" stays "007"; in CSV files "NA" and its like
     are a missing cell, except in the verbatim columns, where only an empty cell is.
     """
-    first, *others = columns = [header(path) for path in paths]
+    first, *others = columns = [header(path, dialect) for path in paths]
     for path, names in zip(paths[1:], others, strict=True):
         if different := set(first) ^ set(names):
             name = min(different)
             has, lacks = (path, paths[0]) if name in names else (paths[0], path)
             raise FedpubError(f"{lacks} has no column {name!r}, but {has} has; give all node files the same columns")
-    parts = [_read(path, names, verbatim, text) for path, names in zip(paths, columns, strict=True)]
+    parts = [_read(path, names, verbatim, text, dialect) for path, names in zip(paths, columns, strict=True)]
     # A column with "A1" in one file and only "17" in another is text in both.
     mixed = [name for name in first if len({content(part.column(name).type) for part in parts} - {"nothing"}) > 1]
     if mixed:
         text = [*text, *mixed]
-        parts = [_read(path, names, verbatim, text) for path, names in zip(paths, columns, strict=True)]
-    return _table(paths, parts)
+        parts = [_read(path, names, verbatim, text, dialect) for path, names in zip(paths, columns, strict=True)]
+    return _table(paths, parts, dialect)
 
 
-def read_edges(paths: Sequence[Path], source: str | None, target: str | None) -> Table:
+def read_edges(paths: Sequence[Path], source: str | None, target: str | None, dialect: Dialect = FOUND) -> Table:
     """Edge files as one table with the string columns "source" and "target"."""
     if (source is None) != (target is None):
         raise FedpubError("only one of --source and --target is given; give both, or none")
-    parts = []
+    parts, unused = [], []
     for path in paths:
-        names = header(path)
+        names = header(path, dialect)
         if source is None or target is None:
             ends = ["source", "target"] if {"source", "target"} <= set(names) else names[:2]
         else:
@@ -153,22 +202,23 @@ def read_edges(paths: Sequence[Path], source: str | None, target: str | None) ->
                 raise FedpubError(f"{path}: {unknown(role, end, names)}")
         if len(set(ends)) < 2:
             raise FedpubError(f"{path}: an edge needs two columns, its source and its target, not only {ends[0]!r}")
-        parts.append(_read(path, ends, ends, ()).rename_columns(["source", "target"]))
-    return _table(paths, parts)
+        parts.append(_read(path, ends, ends, (), dialect).select(ends).rename_columns(["source", "target"]))
+        unused += [name for name in names if name not in ends]
+    return replace(_table(paths, parts, dialect), unused=tuple(dict.fromkeys(unused)))
 
 
-def header(path: Path) -> list[str]:
-    """The names of a file's columns."""
+def header(path: Path, dialect: Dialect = FOUND) -> list[str]:
+    """The names of a file's columns, in a CSV file without spaces around them."""
     if path.suffix.lower() not in SUFFIXES:
         raise FedpubError(f"{path} has the suffix {path.suffix!r}; give a table that ends in {' or '.join(SUFFIXES)}")
     try:
         if path.suffix.lower() == ".csv":
-            names = next((fields for _, fields in _csv_lines(path)), [])
+            names = [name.strip() for name in _first_line(path, dialect)]
         else:
             names = list(pq.read_schema(path).names)
     except FileNotFoundError as error:
         raise FedpubError(f"there is no file {path}") from error
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, UnicodeError, pa.ArrowException) as error:
         raise _unreadable(path, error) from error
     if not names:
         raise FedpubError(f"{path} is empty; its first line must name the columns")
@@ -178,40 +228,56 @@ def header(path: Path) -> list[str]:
     return names
 
 
-def _read(path: Path, columns: list[str], verbatim: Collection[str], text: Collection[str]) -> pa.Table:
+def _read(
+    path: Path, columns: list[str], verbatim: Collection[str], text: Collection[str], dialect: Dialect
+) -> pa.Table:
     try:
         if path.suffix.lower() == ".parquet":
             table = pq.ParquetFile(path).read(columns=columns)
         else:
-            table = _read_csv(path, columns, [*verbatim, *text])
-    except (OSError, pa.ArrowException) as error:
+            table = _read_csv(path, columns, [*verbatim, *text], dialect)
+    except (OSError, UnicodeError, pa.ArrowException) as error:
         raise _unreadable(path, error) from error
     return plain(table, verbatim, MISSING if path.suffix.lower() == ".csv" else EMPTY)
 
 
-def _read_csv(path: Path, columns: list[str], text: Collection[str]) -> pa.Table:
+def _read_csv(path: Path, columns: list[str], text: Collection[str], dialect: Dialect) -> pa.Table:
+    delimiter, encoding = dialect.of(path)
+    written = {name.strip(): name for name in _first_line(path, dialect)}
     convert = pyarrow.csv.ConvertOptions(
-        include_columns=columns, column_types=dict.fromkeys(text, pa.large_string()), null_values=list(MISSING)
+        include_columns=[written[name] for name in columns],
+        column_types={written[name]: pa.large_string() for name in text if name in written},
+        null_values=list(MISSING),
     )
-    parse = pyarrow.csv.ParseOptions(newlines_in_values=True)
+    parse = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    plainly = encoding in ("utf-8", "utf-8-sig")  # which Arrow reads itself, mark or not
+    read = pyarrow.csv.ReadOptions(encoding="utf8" if plainly else encoding)
     try:
-        table = pyarrow.csv.read_csv(path, parse_options=parse, convert_options=convert)
+        table = pyarrow.csv.read_csv(path, read_options=read, parse_options=parse, convert_options=convert)
     except pa.ArrowInvalid:
-        width = len(header(path))
-        ragged = next(((line, fields) for line, fields in _csv_lines(path) if len(fields) != width), None)
+        width = len(written)
+        ragged = next(((line, fields) for line, fields in _csv_lines(path, dialect) if len(fields) != width), None)
         if ragged is None:
             raise
+        if delimiter != ",":
+            raise FedpubError(
+                f"{path}, line {ragged[0]}: {len(ragged[1])} cells where the header has {width}, cut at {delimiter!r}; "
+                "put a text that contains it in double quotes, or give another `delimiter`"
+            ) from None
         raise FedpubError(
             f"{path}, line {ragged[0]}: {len(ragged[1])} cells where the header has {width}; "
             "put a text that contains a comma in double quotes"
         ) from None
     for name in table.column_names:
         if pa.types.is_binary(table.column(name).type):  # what Arrow makes of text in another encoding
-            raise FedpubError(f"{path}: column {name!r} is not in UTF-8; save the file as UTF-8")
-    return table
+            raise FedpubError(
+                f"{path}: column {name!r} is not in UTF-8; save the file as UTF-8, or give its `encoding`, as "
+                "`encoding=latin-1`"
+            )
+    return table.rename_columns(columns)
 
 
-def _table(paths: Sequence[Path], parts: Sequence[pa.Table]) -> Table:
+def _table(paths: Sequence[Path], parts: Sequence[pa.Table], dialect: Dialect) -> Table:
     ends = list(accumulate(part.num_rows for part in parts))
 
     def place(row: int) -> str:
@@ -219,16 +285,21 @@ def _table(paths: Sequence[Path], parts: Sequence[pa.Table]) -> Table:
         path, row = paths[file], row - ends[file] + parts[file].num_rows
         if path.suffix.lower() == ".parquet":
             return f"{path}, row {row + 1}"
-        line, _ = next(islice(_csv_lines(path), row + 1, None))  # one further: the header
+        line, _ = next(islice(_csv_lines(path, dialect), row + 1, None))  # one further: the header
         return f"{path}, line {line}"
 
     return Table(tuple(parts), ", ".join(map(str, paths)), place)
 
 
-def _csv_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
+def _first_line(path: Path, dialect: Dialect) -> list[str]:
+    return next((fields for _, fields in _csv_lines(path, dialect)), [])
+
+
+def _csv_lines(path: Path, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
     """Every row that is not blank and the line it starts on, as an editor counts: quoted text may span lines."""
-    with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
-        reader, line = csv.reader(file), 1
+    delimiter, encoding = dialect.of(path)
+    with path.open(newline="", encoding=encoding, errors="replace") as file:
+        reader, line = csv.reader(file, delimiter=delimiter), 1
         for fields in reader:
             if fields:
                 yield line, fields
@@ -237,5 +308,8 @@ def _csv_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 def _unreadable(path: Path, error: Exception) -> FedpubError:
     reason = str(error).splitlines()[0]
-    remedy = "comma-separated UTF-8" if path.suffix.lower() == ".csv" else "Parquet"
-    return FedpubError(f"{path} cannot be read ({reason}); save it as {remedy}")
+    if path.suffix.lower() != ".csv":
+        return FedpubError(f"{path} cannot be read ({reason}); save it as Parquet")
+    return FedpubError(
+        f"{path} cannot be read ({reason}); save it as comma-separated UTF-8, or give its `delimiter` and `encoding`"
+    )

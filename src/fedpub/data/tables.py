@@ -32,9 +32,10 @@ from fedpub.data.encoding import (
     some,
 )
 from fedpub.data.graph import NO_LABEL, Graph, from_scipy, to_scipy, undirected
-from fedpub.data.table_files import Table, first_row, plain, read_edges, read_tables
+from fedpub.data.table_files import Dialect, Table, first_row, plain, read_edges, read_tables
 from fedpub.errors import FedpubError, unknown
 
+FEW_CLASSES, NODES_PER_CLASS = 20, 5  # more classes than the first need so many labelled nodes each
 NaturalClients = tuple[Tensor, tuple[str, ...]]  # the client of every node, and the clients' names
 
 
@@ -58,12 +59,17 @@ def from_tables(
     target_column: str | None = None,
     client_column: str | None = None,
     drop: Collection[str] = (),
+    categorical: Collection[str] = (),
+    many_classes: bool = False,
+    delimiter: str | None = None,
+    encoding: str | None = None,
     like: Encoding | None = None,
     name: str = "graph",
 ) -> Imported:
     """A graph from files of nodes and of edges; with several node files, each is a client.
 
-    Every column but id, label, client and the dropped ones becomes features; `like` encodes as another graph was.
+    Every column but id, label, client and the dropped ones becomes features; numbers in `categorical` columns count as
+    names; `like` encodes as another graph was. Delimiter and encoding of CSV files are found unless they are given.
     """
     if not nodes or not edges:
         raise FedpubError("no node file or no edge file is given; give at least one of each, --nodes and --edges")
@@ -82,8 +88,16 @@ def from_tables(
     if client_column is not None:
         fates[client_column] = "client"
         verbatim.append(client_column)
-    categories = [column.name for column in like.columns if column.kind == "category"] if like else []
-    table = read_tables(nodes, verbatim, [label_column, *categories])
+    if like is not None and categorical:
+        raise FedpubError("`categorical` has no effect with `like`, which says what every column is; leave one out")
+    for column in categorical:
+        if column in fates:
+            raise FedpubError(f"column {column!r} cannot be `categorical`: it is {fates[column]}; leave it out there")
+    categories = [column.name for column in like.columns if column.kind == "category"] if like else categorical
+    dialect = Dialect(delimiter, encoding)
+    table = read_tables(nodes, verbatim, [label_column, *categories], dialect)
+    for column in categorical:
+        table.require("categorical column", column)
     unlabelled = like is not None and label_column not in table.columns  # nodes to predict
     if unlabelled and fates[label_column] == "label":
         del fates[label_column]
@@ -93,9 +107,14 @@ def from_tables(
         if part.num_rows == 0:
             raise FedpubError(f"{path} has no rows; a graph needs at least one node")
     ids = _unique_ids(table, id_column)
-    ends_2E = _endpoints(read_edges(edges, source_column, target_column), ids, table.source)
+    edge_table = read_edges(edges, source_column, target_column, dialect)
+    ends_2E = _endpoints(edge_table, ids, table.source)
     clients = _clients_by_file(nodes, table) if client_column is None else _clients_by_column(table, client_column)
-    made = _build(table, ids.to_pylist(), ends_2E, label_column, fates, clients, like, name)
+    chosen = _Choices(label_column, fates, categorical, many_classes, like)
+    made = _build(table, ids.to_pylist(), ends_2E, chosen, clients, name)
+    if edge_table.unused:
+        unused = f"columns of the edges that are not used: {some(edge_table.unused)}"
+        made = replace(made, notes=(*made.notes, unused))
     if not unlabelled:
         return made
     columns = some(list(table.columns))
@@ -137,7 +156,7 @@ def from_networkx(
     _check_joins(ends_2E, source)
     fates = {label: "label"} | ({client: "client"} if client else {})
     clients = _clients_by_column(table, client) if client else None
-    imported = _build(table, ids, ends_2E, label, fates, clients, None, name)
+    imported = _build(table, ids, ends_2E, _Choices(label, fates), clients, name)
     for attribute, fate in imported.columns.items():
         if fate.startswith("left out"):
             warnings.warn(f"attribute {attribute!r} {fate}", stacklevel=2)
@@ -230,24 +249,29 @@ def check_outputs(out: Path, encoding_out: Path | None, inputs: Collection[Path]
             raise FedpubError(f"{path} exists already; write to another name, or replace it with --force")
 
 
+@dataclass(frozen=True)
+class _Choices:
+    """What was said about the columns of a table."""
+
+    label: str
+    fates: Mapping[str, str]  # of the columns that become no features
+    categorical: Collection[str] = ()
+    many_classes: bool = False
+    like: Encoding | None = None
+
+
 def _build(
-    table: Table,
-    ids: Sequence[str],
-    ends_2E: Tensor,
-    label_column: str,
-    fates: Mapping[str, str],
-    clients: NaturalClients | None,
-    like: Encoding | None,
-    name: str,
+    table: Table, ids: Sequence[str], ends_2E: Tensor, chosen: _Choices, clients: NaturalClients | None, name: str
 ) -> Imported:
+    label_column, fates, like = chosen.label, chosen.fates, chosen.like
     edges = undirected(ends_2E, len(table))
     degree_N = _degrees(edges, len(table))
-    classes = _classes(table, label_column, like)
+    classes = _classes(table, chosen) if like is None else like.classes
     known = label_column in table.columns
     y = encode_labels(table, label_column, classes) if known else torch.full((len(table),), NO_LABEL)
     free = [column for column in table.columns if column not in fates]
     if like is None:
-        fitted = {column: fit_column(table, column) for column in free}
+        fitted = {column: fit_column(table, column, column in chosen.categorical) for column in free}
         kept = tuple(column for column in fitted.values() if isinstance(column, Column)) or (fit_degree(degree_N),)
     else:
         kept = _columns_of(like, table, fates)
@@ -329,10 +353,10 @@ def _degrees(edges: Tensor, num_nodes: int) -> Tensor:
     return torch.bincount(edges.flatten(), minlength=num_nodes)
 
 
-def _classes(table: Table, label_column: str, like: Encoding | None) -> tuple[str, ...]:
-    if like is not None:
-        return like.classes
-    found = fit_classes(pc.unique(table.text(label_column).drop_null()).to_pylist())
+def _classes(table: Table, chosen: _Choices) -> tuple[str, ...]:
+    label_column = chosen.label
+    labels = table.text(label_column).drop_null()
+    found = fit_classes(pc.unique(labels).to_pylist())
     if not found:
         raise FedpubError(f"{table.source}: column {label_column!r} is empty in every row; label at least one node")
     if len(found) < 2:
@@ -340,7 +364,25 @@ def _classes(table: Table, label_column: str, like: Encoding | None) -> tuple[st
             f"{table.source}: every label in column {label_column!r} is {found[0]!r}; "
             "classification needs at least two classes, so choose another --label column or add nodes"
         )
+    if len(found) > FEW_CLASSES and not chosen.many_classes:
+        fractions = _are_fractions(found)
+        if fractions or len(labels) < NODES_PER_CLASS * len(found):
+            kind = "numbers" if fractions else "values"
+            raise FedpubError(
+                f"{table.source}: column {label_column!r} has {len(found):,} different {kind} in {len(labels):,} rows, "
+                "too many to be classes; group them into a few, choose another --label column, or insist with "
+                "`many_classes=True`"
+            )
     return found
+
+
+def _are_fractions(labels: Sequence[str]) -> bool:
+    """Whether all are numbers, and some no integers: a quantity rather than a class."""
+    try:
+        numbers = [float(label) for label in labels]
+    except ValueError:
+        return False
+    return not all(number.is_integer() for number in numbers)
 
 
 def _columns_of(like: Encoding, table: Table, taken: Collection[str]) -> tuple[Column, ...]:
