@@ -389,6 +389,8 @@ def deployed(tmp_path: Path) -> Deployed:
 
 def test_a_full_disk_is_a_sentence_and_a_later_start_resumes(deployed, tmp_path, monkeypatch):
     sites = deployed.start_sites()
+    deployed.out.mkdir()
+    (deployed.out / ".config.json.x1y2").write_text("{")  # killed as it began
     save = RunDirectory.checkpoint
 
     def full(self, snapshot, *rest) -> None:

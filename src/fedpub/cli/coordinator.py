@@ -23,6 +23,7 @@ from fedpub.results import Record, RunDirectory, read_rows
 from fedpub.running import Result
 
 flat: Any = tyro.conf.OmitArgPrefixes
+INTERRUPTED = 130  # as a shell has it
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,7 @@ def start(
     quiet: bool = False,
     verbose: bool = False,
     json: bool = False,
-) -> None:
+) -> int:
     """Serve the admitted sites and play the run; it begins when all of them are there.
 
     Every round is saved: after any kind of end go on with --resume. Sites that were admitted after the run was finished
@@ -168,17 +169,21 @@ def start(
     """
     from fedpub.engine.flower.coordinator import Running
 
-    with Running(folder, resume, joins) as running:
-        config = running.config
-        what = "new sites may join" if joins else "the run begins when all are there"
-        tell = _teller(json)
-        tell(f"serving on {config.bind}:{config.port} for {', '.join(running.sites)}; {what}")
-        with progress(quiet, verbose) as bar:
-            summary = running.wait(bar.on_round, lambda event: tell(_line(event)))
+    try:
+        with Running(folder, resume, joins) as running:
+            config = running.config
+            what = "new sites may join" if joins else "the run begins when all are there"
+            tell = _teller(json)
+            tell(f"serving on {config.bind}:{config.port} for {', '.join(running.sites)}; {what}")
+            with progress(quiet, verbose) as bar:
+                summary = running.wait(bar.on_round, lambda event: tell(_line(event)))
+    except KeyboardInterrupt:
+        say(f"fedpub: interrupted; go on with fedpub coordinator start --folder {folder} --resume")
+        return INTERRUPTED
+    if not joins:
         out = running.folder.out(config)
-    if joins:
-        return
-    show_result(Result(summary, Record(read_rows(out)), out), json)
+        show_result(Result(summary, Record(read_rows(out)), out), json)
+    return 0
 
 
 def _teller(json: bool) -> Callable[[str], None]:

@@ -11,6 +11,7 @@ import torch
 
 from fedpub.engine.federate import Coordinator
 from fedpub.engine.setup import OnStep
+from fedpub.files import remove_leftovers
 from fedpub.results import NO_SETUP, Row, RunDirectory
 
 
@@ -22,6 +23,7 @@ def play(
 ) -> dict[str, Any]:
     """Begin the run in `out`, or go on with it: every round is saved before the next begins."""
     if not (out / "config.json").is_file():
+        remove_leftovers(out, ("config.json",))  # of a coordinator that was killed right here
         RunDirectory.create(out, coordinator.experiment.to_json(), coordinator.run)
     store = RunDirectory(out)
     with store.locked():

@@ -112,6 +112,7 @@ class Running:
         self.sites = read_admitted(self.folder.admitted)
         if not self.sites:
             raise FedpubError(f"{self.folder.admitted} admits no site; add one with fedpub coordinator admit")
+        self._warnings: list[dict[str, Any]] = []
         self._stack = ExitStack()
 
     def __enter__(self) -> Running:
@@ -123,7 +124,7 @@ class Running:
         with ExitStack() as stack:
             stack.enter_context(self.folder.in_use())
             if problem := check_certificate(self.folder.path):
-                self.folder.event(None, "certificate", 0, problem)
+                self._warnings = [self.folder.event(None, "certificate", 0, problem)]
             log_to(self.folder.logs / "link.log")
             admission = Admission(self.folder.admitted)
             largest = self.config.terms.max_message * 2**20
@@ -149,6 +150,9 @@ class Running:
 
         rounds = self.config.experiment.resolved().rounds
         assert rounds is not None
+        on_line = on_event or (lambda _: None)
+        for warning in self._warnings:
+            on_line(warning)
         with Watchdog(self.config.terms.deadline + STUCK, self._end_stuck) as self._watchdog:
             try:
                 if self._joins:
@@ -157,14 +161,14 @@ class Running:
                         self.config,
                         lambda site: bool(self._present({0: site})),
                         lambda site: self._exchange({0: site}),
-                        on_event or (lambda _: None),
+                        on_line,
                     )
                 return play_rounds(
                     self.folder,
                     self.config,
                     self._exchange(dict(enumerate(self._members()))),
                     lambda row: self._told(row, rounds, on_round),
-                    on_event or (lambda _: None),
+                    on_line,
                 )
             except FedpubError:
                 raise
