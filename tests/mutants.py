@@ -137,6 +137,55 @@ TABLE = (
     ),
     # data
     M(
+        "signed-features-normalised",
+        "data/graph.py",
+        "if x.data.size and x.data.min() < 0:",
+        "if False:",
+        "test_graph.py::test_bags_of_words_are_normalised_as_pyg_does_and_signed_features_stay",
+    ),
+    M(
+        "rows-below-one-enlarged",
+        "data/graph.py",
+        "1 / np.maximum(total, 1)",
+        "1 / np.maximum(total, 1e-9)",
+        "test_graph.py::test_bags_of_words_are_normalised_as_pyg_does_and_signed_features_stay",
+    ),
+    M(
+        "names-share-a-file",
+        "files.py",
+        "if plain and plain == name:",
+        "if plain:",
+        "test_partition.py::test_graphs_of_any_names_have_partitions_of_their_own",
+    ),
+    M(
+        "name-leads-elsewhere",
+        "files.py",
+        '"[^A-Za-z0-9._-]+"',
+        '"[^A-Za-z0-9._/-]+"',
+        "test_partition.py::test_whatever_a_graph_is_called_its_partition_is_kept_in_the_cache",
+    ),
+    M(
+        "digest-unchecked",
+        "files.py",
+        "if written is not None and written != _digest(tensors, metadata):",
+        "if False:",
+        "test_files.py::test_no_flipped_bit_changes_what_is_read",
+    ),
+    M(
+        "digest-without-header",
+        "files.py",
+        "hashlib.sha256(_dump(metadata).encode())",
+        "hashlib.sha256()",
+        "test_files.py",
+    ),
+    M(
+        "another-partition-resumed",
+        "results.py",
+        "if partition is not None else []\n        except",
+        "if False else []\n        except",
+        "test_results.py::test_a_run_is_not_resumed_on_another_partition_of_the_same_graph",
+    ),
+    M(
         "overlap-odd-node",
         "data/partition.py",
         "half = (len(community) + sample % 2) // 2",
@@ -423,6 +472,55 @@ TABLE = (
     ),
     # engine: robust
     # flower
+    M(
+        "letter-of-any-length",
+        "engine/flower/exchange.py",
+        "if taken > largest or len(contents) + len(missing) > OBJECTS:",
+        "if len(contents) + len(missing) > OBJECTS:",
+        "test_link.py::test_no_more_is_taken_than_a_letter_may_have",
+    ),
+    M(
+        "letter-of-any-number-of-objects",
+        "engine/flower/exchange.py",
+        "if taken > largest or len(contents) + len(missing) > OBJECTS:",
+        "if taken > largest:",
+        "test_link.py::test_no_more_is_taken_than_a_letter_may_have",
+    ),
+    M(
+        "letter-longer-than-its-pieces",
+        "engine/flower/exchange.py",
+        "if sum(_lengths(contents)) > largest:",
+        "if False:",
+        "test_link.py::test_pieces_that_are_named_a_million_times_are_not_put_together",
+    ),
+    M(
+        "site-follows-redirections",
+        "engine/flower/node.py",
+        "follow_redirects=False",
+        "follow_redirects=True",
+        "test_link.py::test_a_site_goes_where_its_owner_sent_it_and_nowhere_else",
+    ),
+    M(
+        "response-without-end",
+        "engine/flower/node.py",
+        "if len(content) > RESPONSE:",
+        "if False:",
+        "test_link.py::test_a_response_without_end_and_a_redirection_are_errors",
+    ),
+    M(
+        "said-as-it-is",
+        "shown.py",
+        "one if one.isprintable() else",
+        "one if True else",
+        "test_link.py::test_whatever_is_said_is_one_line_of_printable_characters",
+    ),
+    M(
+        "said-at-any-length",
+        "shown.py",
+        "len(spelt) <= longest and",
+        "True and",
+        "test_link.py::test_whatever_is_said_is_one_line_of_printable_characters",
+    ),
     # results, report
     M(
         "kept-ties-to-the-earliest",

@@ -6,12 +6,14 @@ import errno
 import json
 import os
 import shutil
+import ssl
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -34,7 +36,7 @@ from fedpub.engine.flower.gate import Admission, Gate
 from fedpub.engine.flower.keys import admit, make_authority, make_certificate, make_site_key, private_key, read_admitted
 from fedpub.engine.flower.link import Link
 from fedpub.engine.flower.local import lay_out, start_site
-from fedpub.engine.flower.node import ConnectionTroubleError, Node
+from fedpub.engine.flower.node import ConnectionTroubleError, Node, _Line
 from fedpub.engine.flower.preflight import context_of
 from fedpub.engine.flower.processes import free_port, start, stop
 from fedpub.engine.flower.site import answered, run_site
@@ -292,6 +294,20 @@ def test_objects_of_no_kind_are_no_letter(content):
     assert letter_of("0" * 64, lambda _: content, 2**20) is None
 
 
+def test_no_more_is_taken_than_a_letter_may_have(monkeypatch):
+    """An endless chain of objects, each of which names the next: the site stops asking, by bytes or by their number."""
+    for largest, objects, most in ((2**20, 50, 50), (5000, 4096, 6)):
+        monkeypatch.setattr("fedpub.engine.flower.exchange.OBJECTS", objects)
+        asked: list[str] = []
+
+        def fetch(name: str, asked: list[str] = asked) -> bytes:
+            asked.append(name)
+            return deflated("Array", [f"{len(asked):064x}"], b"x" * 1000)[1] if len(asked) < 1000 else b""
+
+        assert letter_of("0" * 64, fetch, largest) is None
+        assert len(asked) <= most
+
+
 def test_what_is_missing_is_waited_for():
     def fetch(name: str) -> bytes:
         raise IncompleteError(name)
@@ -326,6 +342,20 @@ def test_a_response_without_end_and_a_redirection_are_errors(made, monkeypatch):
         said.pop(0)
         with pytest.raises(ConnectionTroubleError, match=r"refused a request .307"):
             node.next_letter()
+
+
+def test_a_site_goes_where_its_owner_sent_it_and_nowhere_else():
+    asked: list[str] = []
+
+    def elsewhere(request: httpx.Request) -> httpx.Response:
+        asked.append(str(request.url))
+        return httpx.Response(307, headers={"location": "https://elsewhere/"}, stream=httpx.ByteStream(b""))
+
+    line = _Line(ssl.create_default_context())
+    line.http._transport = httpx.MockTransport(elsewhere)
+    call = SimpleNamespace(request=httpx.Request("POST", "https://coordinator/pull"))
+    assert line.intercept(call, pytest.fail).status_code == 307
+    assert asked == ["https://coordinator/pull"]
 
 
 # The part of Flower that this leans on
