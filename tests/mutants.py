@@ -523,6 +523,41 @@ TABLE = (
     ),
     # results, report
     M(
+        "p-pairs-scrambled",
+        "significance.py",
+        "both = [np.array([own[key] for key in common]) for own in (one, other)]",
+        "both = [np.sort([own[key] for key in common]) for own in (one, other)]",
+        "test_compare.py::test_where_there_is_one_cell_its_seeds_are_paired",
+    ),
+    M(
+        "p-over-pooled-seeds",
+        "significance.py",
+        "if len(cells) > 1:",
+        "if False:",
+        "test_compare.py::test_seeds_of_a_cell_are_no_observations_of_their_own",
+    ),
+    M(
+        "p-uncorrected",
+        "significance.py",
+        "value * (len(known) - place)",
+        "value",
+        "test_compare.py::test_p_values_are_corrected_by_holm",
+    ),
+    M(
+        "p-corrected-not-in-order",
+        "significance.py",
+        "most = max(most, min(1.0, value * (len(known) - place)))",
+        "most = min(1.0, value * (len(known) - place))",
+        "test_compare.py::test_p_values_are_corrected_by_holm",
+    ),
+    M(
+        "deviation-of-a-population",
+        "significance.py",
+        "np.std(values, ddof=1)",
+        "np.std(values)",
+        "test_recipes.py::test_the_table_of_other_splits_by_hand",
+    ),
+    M(
         "kept-ties-to-the-earliest",
         "kept.py",
         " | (level & (loss < best_loss - LEVEL))",
@@ -550,21 +585,14 @@ TABLE = (
         "higher",
         "test_results.py::test_the_round_whose_model_is_kept",
     ),
-    M(
-        "report-pairs-scrambled",
-        "report/summary.py",
-        "np.array([two[seed] for seed in common])",
-        "np.array([two[seed] for seed in reversed(common)])",
-        "test_report.py",
-    ),
-    M(
-        "report-averages-scrambled",
-        "report/summary.py",
-        "common = sorted(values[label].keys() & values[best].keys())",
-        "common = list(values[label].keys() & values[best].keys())",
-        "test_report.py",
-    ),
     # paper
+    M(
+        "paper-convergence-round",
+        "paper/costs.py",
+        "enumerate(values.T, 1)",
+        "enumerate(values.T)",
+        "test_recipes.py::test_convergence_by_hand",
+    ),
     M(
         "paper-runs-that-nobody-shows",
         "paper/costs.py",
@@ -622,13 +650,6 @@ TABLE = (
         "test_recipes.py::test_a_split_and_seed_is_compared_with_its_own_local",
     ),
     M(
-        "paper-deviation",
-        "paper/beyond.py",
-        "np.std(tests, ddof=1)",
-        "np.std(tests)",
-        "test_recipes.py::test_the_table_of_other_splits_by_hand",
-    ),
-    M(
         "paper-round-off-by-one",
         "paper/variants.py",
         "run[min(wanted, len(run)) - 1]",
@@ -655,13 +676,6 @@ TABLE = (
         '1 - summary["sparsity"]',
         'summary["sparsity"]',
         "test_recipes.py::test_efficiency_by_hand",
-    ),
-    M(
-        "paper-convergence-round",
-        "paper/costs.py",
-        "[name, label, number + 1,",
-        "[name, label, number,",
-        "test_recipes.py::test_convergence_by_hand",
     ),
     M(
         "paper-measures-first-round",

@@ -183,6 +183,7 @@ def test_convergence_by_hand() -> None:
         ["cora 10", "FedAvg", 1]
     ]
     assert [row[3] for row in made.rows[:3]] == pytest.approx([35, 45, 55])
+    assert made.rows[0][4] == pytest.approx(math.sqrt(50))
     line = drawn(made).axes[0].lines[0]
     assert line.get_xdata().tolist() == [1, 2, 3]
     assert line.get_ydata().tolist() == pytest.approx([35, 45, 55])
@@ -201,8 +202,7 @@ def test_collapse_is_told_community_by_community() -> None:
 
 
 def test_measures_tell_communities_apart_after_the_last_round() -> None:
-    """Within 0.8, between 0.2, oneself left out; half of what is left would be 0.3 from the middle if they were as
-    many: 5 · 4 + 15 · 14 = 230 pairs within and 150 between."""
+    """Within 0.8, between 0.2, oneself left out: 5 · 4 + 15 · 14 = 230 pairs within and 150 between, in two runs."""
     community = np.repeat([0, 1], (5, 15))
     last = np.where(community[:, None] == community, 0.8, 0.2)
     np.fill_diagonal(last, 9.0)
@@ -210,7 +210,7 @@ def test_measures_tell_communities_apart_after_the_last_round() -> None:
     made = costs.Measures().make(
         TWO, Found(lambda one: {"relation": relation, "seen": {"seconds": 0.002 + 0.002 * one.seed, "values": 7}})
     )
-    deviation = 0.6 * math.sqrt(230 * 150) / 380
+    deviation = 0.6 * math.sqrt(460 * 300 / (760 * 759))
     assert made.rows == [
         [name, pytest.approx(0.8), pytest.approx(0.2), pytest.approx(0.6 / deviation), pytest.approx(3.0), 7]
         for name in ("parameter", "gradient", "function")
