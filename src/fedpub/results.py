@@ -35,7 +35,7 @@ from fedpub import __version__
 from fedpub.engine.simulate import Round, Snapshot
 from fedpub.errors import FedpubError
 from fedpub.files import append_text, read_tensors, remove_leftovers, write_tensors, write_text
-from fedpub.kept import LEVEL, START, better
+from fedpub.kept import LEVEL, START, better, told_loss
 from fedpub.tree import Tree, pack, tree, unpack
 
 MAX_RELATED = 256  # relations between more clients than this are not kept
@@ -89,8 +89,12 @@ class Row:
 
     def beats(self, best: Row | None) -> bool:
         """Whether this round's model is kept instead of that of the best one before."""
-        before = (best.mean("val"), best.mean("val_loss")) if best else START
-        return better(self.mean("val"), self.mean("val_loss"), *before)
+        return better(*self._standing(), *(best._standing() if best else START))
+
+    def _standing(self) -> tuple[float, float]:
+        """The mean validation value, and the mean of the losses as a coordinator would know them."""
+        losses = [told_loss(loss) for loss in self.clients["val_loss"]]
+        return self.mean("val"), float(np.nanmean(losses)) if not np.isnan(losses).all() else float("nan")
 
 
 @dataclass

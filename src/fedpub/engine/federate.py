@@ -331,7 +331,7 @@ class Coordinator:
                     base_K[client] = 0
                     self._begin_anew(client, known, number)
                     continue
-                if wrong := self._wrong_answer(client, answer, sent[client], number, known, expected):
+                if wrong := self._wrong_answer(client, answer, number, known, expected):
                     self._event(client, "refused", number, wrong)
                     continue
                 answers[client], sizes[client] = answer, (len(data), len(letters[client]))
@@ -354,16 +354,14 @@ class Coordinator:
             self._event(client, "refused", number, shown(error))
             return None
 
-    def _wrong_answer(
-        self, client: int, answer: Letter, sent: Message, number: int, known: Known, expected: Expected
-    ) -> str | None:
+    def _wrong_answer(self, client: int, answer: Letter, number: int, known: Known, expected: Expected) -> str | None:
         """Why an answer to a round is refused; None where it is good. Whatever it holds, the others' are read."""
         if answer.kind != "round":
             return _reason(answer)
         assert self.experiment.ratios is not None
         try:
             most = most_examples(known.test_sizes[client], self.experiment.ratios)
-            wrong = expected.problem(answer, sent, number, most)
+            wrong = expected.problem(answer, number, most)
         except Exception as error:
             wrong = f"its answer cannot be read: {error}"
         return shown(wrong) if wrong else None

@@ -9,6 +9,7 @@ from typing import Any
 
 from fedpub.engine.wire import LONGEST_NAME, PRECISIONS, Letter
 from fedpub.errors import FedpubError
+from fedpub.kept import DIGITS, told_loss
 
 MOST_ROUNDS = 1_000_000
 MOST_SITES = 100_000
@@ -104,3 +105,17 @@ def _seen(value: Any) -> str:
     if isinstance(value, list | dict | str) and len(value) > LONGEST_NAME:
         return f"{len(value):,} long"
     return shortened(value)
+
+
+def told(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Metrics as they leave a site, with four digits, which are enough to look at and to choose by.
+
+    The validation value is a count of right answers, by which rounds are compared: it stays as it is.
+    """
+    return {name: _rounded(name, value) for name, value in metrics.items()}
+
+
+def _rounded(name: str, value: float) -> float:
+    if name == "val":
+        return value
+    return told_loss(value) if name == "val_loss" else round(value, DIGITS)

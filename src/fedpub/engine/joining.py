@@ -21,6 +21,7 @@ from torch import Tensor
 from fedpub.algorithms import FedPub
 from fedpub.algorithms.base import Algorithm, Context, NeedsSetup
 from fedpub.engine.federate import Exchange, Known
+from fedpub.engine.fields import told
 from fedpub.engine.simulate import measure
 from fedpub.engine.wire import Letter, decode, encode
 from fedpub.errors import FedpubError
@@ -106,22 +107,23 @@ def _mean(share_1K: Tensor, sent: Message) -> Message:
 # The new site's side
 
 
-def answer_join(part: Part, asked: Letter, folder: Path, keep: Callable[[Tree, dict[str, float]], None]) -> Letter:
-    """The embedding after the first training; after the second what it was good for, and the model stays here."""
-    check_joinable(part.algorithm)
-    epochs = int(asked.fields["epochs"])
+def check_epochs(epochs: int) -> None:
     if epochs != EPOCHS:
         raise FedpubError(f"to join takes {EPOCHS} epochs, not the {epochs} that the coordinator asks for")
-    state, up = _trained(part, asked.message, epochs)
+
+
+def answer_join(part: Part, asked: Letter, folder: Path, keep: Callable[[Tree, dict[str, float]], None]) -> Letter:
+    """The embedding after the first training; after the second what it was good for, and the model stays here."""
+    state, up = _trained(part, asked.message, EPOCHS)
     if asked.fields["step"] == "near":
         return Letter("join", {}, {"embedding": up["embedding"]} if "embedding" in up else {})
-    alone, _ = _trained(part, _own_start(part, asked.message), 2 * epochs)
+    alone, _ = _trained(part, _own_start(part, asked.message), 2 * EPOCHS)
     results = {"joined": _judged(part, state), "alone": _judged(part, alone)}
     standings = [results[which][name] for which in ("joined", "alone") for name in ("val", "val_loss")]
     kept = "joined" if better(*standings) else "alone"
     keep(part.algorithm.personal(state if kept == "joined" else alone), results[kept])
     shares = dict(asked.fields["nearest"])
-    done = Joined(part.site, 2 * epochs, part.ctx.task.metric, results["alone"], results["joined"], kept, shares)
+    done = Joined(part.site, 2 * EPOCHS, part.ctx.task.metric, results["alone"], results["joined"], kept, shares)
     write_text(folder / RESULT, json.dumps(done.__dict__, indent=2) + "\n")
     return Letter("join", done.__dict__, {})
 
@@ -144,4 +146,4 @@ def _own_start(part: Part, message: Message) -> Message:
 
 def _judged(part: Part, state: State) -> dict[str, float]:
     metrics, _ = measure(part.algorithm, part.ctx, state, part.data)
-    return {name: float(value_R[0]) for name, value_R in metrics.items()}
+    return told({name: float(value_R[0]) for name, value_R in metrics.items()})

@@ -13,10 +13,10 @@ from fedpub.data.clients import stack
 from fedpub.data.graph import Graph
 from fedpub.data.split import Ratios
 from fedpub.engine.fields import MOST_EXAMPLES, is_metric
+from fedpub.engine.plausible import beyond
 from fedpub.engine.wire import Letter
 from fedpub.tree import Message, Tree, leaves, tree, unlike
 
-ABSURD = 100.0  # times the length of what was sent, and one: no local training goes that far
 FAR = 100  # times as many training examples as the split and the test set say
 NODES = 24  # of the graph that shows what an upload looks like
 
@@ -26,7 +26,8 @@ class Expected:
     """The names, shapes and types of an upload, taken from one of a made-up client."""
 
     upload: Message
-    metrics: tuple[str, ...]
+    first: Message  # what everybody starts from
+    ctx: Context
 
     @staticmethod
     def of(algorithm: Algorithm, ctx: Context, w0: Tree, message: Message, classes: int) -> Expected:
@@ -41,27 +42,26 @@ class Expected:
         own = ctx.task.divide(graph, nodes, 0, ratios, ctx.model.propagation)
         data = stack(own, classes, "cpu", some.dtype)
         _, upload, _ = algorithm.client(ctx, algorithm.init_client(w0, 1), message, data)
-        return Expected(upload, ctx.task.metrics)
+        return Expected(upload, algorithm.send(algorithm.init_server(w0, 1), torch.tensor([0])), ctx)
 
-    def problem(self, answer: Letter, sent: Message, number: int, examples: int = MOST_EXAMPLES) -> str | None:
+    def problem(self, answer: Letter, number: int, examples: int = MOST_EXAMPLES) -> str | None:
         """Why an answer to round `number` is refused, in a few words; None where it is good.
 
         `examples` are the most that the site can have.
         """
         return (
-            _wrong_numbers(answer.fields, self.metrics, number)
+            _wrong_numbers(answer.fields, self.ctx.task.metrics, number)
             or unlike(answer.message, self.upload)
             or wrong_values(answer.message, examples)
-            or _too_far(answer.message, sent)
+            or _too_far(self.ctx, answer.message, self.first, number)
         )
 
 
 def _wrong_numbers(fields: Any, metrics: tuple[str, ...], number: int) -> str | None:
     if fields.get("round") != number:
         return f"it is of round {fields.get('round')!r}, not {number}"
-    for name in ("loss", "total"):
-        if not isinstance(fields.get(name), float) or not math.isfinite(fields[name]):
-            return f"its {name} is {fields.get(name)!r}"
+    if not isinstance(fields.get("loss"), float) or not math.isfinite(fields["loss"]):
+        return f"its loss is {fields.get('loss')!r}"
     found = fields.get("metrics")
     if not isinstance(found, dict) or set(found) != {*metrics, "sparsity"}:
         return "its metrics are not those of the task"
@@ -87,19 +87,13 @@ def wrong_values(found: Message, examples: int = MOST_EXAMPLES) -> str | None:
     return None
 
 
-def _too_far(found: Message, sent: Message) -> str | None:
-    for name, part in sent.items():
+def _too_far(ctx: Context, found: Message, first: Message, number: int) -> str | None:
+    """What was not sent is nowhere."""
+    active = tree(found.get("active", {}))
+    for name, part in first.items():
         if not isinstance(part, dict) or not isinstance(found.get(name), dict):
             continue
-        got = tree(found[name])
-        active = tree(found.get("active", {}))
-        far, long = 0.0, 0.0
-        for leaf, value in part.items():
-            if leaf not in got:
-                continue
-            moved = (got[leaf] - value) * active[leaf] if leaf in active else got[leaf] - value
-            far += float(moved.double().square().sum())
-            long += float(value.double().square().sum())
-        if math.sqrt(far) > ABSURD * (1 + math.sqrt(long)):
-            return f"its {name} are {math.sqrt(far):.3g} away from what was sent, of length {math.sqrt(long):.3g}"
+        for leaf, start in part.items():
+            if leaf in found[name] and (wrong := beyond(ctx, tree(found[name])[leaf], start, number, active.get(leaf))):
+                return f"{leaf} {wrong}"
     return None

@@ -27,19 +27,24 @@ from fedpub.data.clients import Clients, stack
 from fedpub.data.graph import Graph
 from fedpub.data.subgraph import Subgraph
 from fedpub.data.subgraph_files import read_subgraph, subgraph_digest
-from fedpub.engine.fields import ASKED, check_fields
-from fedpub.engine.joining import answer_join
+from fedpub.engine.fields import ASKED, check_fields, told
+from fedpub.engine.joining import answer_join, check_epochs, check_joinable
+from fedpub.engine.ledger import FILE as LEDGER
+from fedpub.engine.ledger import Ledger
+from fedpub.engine.plausible import implausible
 from fedpub.engine.refusal import wrong_values
 from fedpub.engine.simulate import Federation, check_declared, first_weights, measure
 from fedpub.engine.wire import Letter, Precision, decode, encode
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.files import read_tensors, remove_leftovers, write_tensors, write_text
+from fedpub.kept import told_loss
 from fedpub.model_files import ModelCard, save_model
 from fedpub.shown import shown
 from fedpub.tree import Message, State, Tree, pack, state_map, tree, unlike, unpack
 
 RUN = re.compile(r"[0-9a-f]{16}")
+TERMS = ("experiment", "client", "classes", "precision")  # of a run: they never change
 
 
 class LostError(FedpubError):
@@ -138,21 +143,33 @@ class Part:
         assert isinstance(self.algorithm, NeedsSetup)
         return self.algorithm.setup().workspace(self.ctx, [self.own], self.place)
 
-    def load(self, name: str) -> tuple[State, bytes, str]:
-        """A state, the answer that went with it, and the digest of the letter that it answered."""
+    def load(self, name: str) -> tuple[State, bytes]:
+        """A state and the answer that went with it."""
         path = self.folder / f"{name}.safetensors"
         if not path.is_file():
             raise LostError(f"site {self.site!r} has nothing of {name}")
         try:
-            flat, header = read_tensors(path)
+            flat, _ = read_tensors(path)
         except FedpubError as error:
             raise LostError(f"site {self.site!r} cannot use its {path.name}, which is damaged") from error
-        return unpack(flat, "state/"), flat["answer"].numpy().tobytes(), header.get("letter", "")
+        return unpack(flat, "state/"), flat["answer"].numpy().tobytes()
 
-    def save(self, name: str, state: State, answer: bytes, letter: str) -> None:
+    def answered(self, name: str) -> bytes | None:
+        """The answer that was given; whether it was to the same letter is the ledger's to say."""
+        return self.load(name)[1] if (self.folder / f"{name}.safetensors").is_file() else None
+
+    def check_message(self, ctx: Context, message: Message, own: Tree, base: int) -> None:
+        """That a message is one of the method, and what an honest coordinator could send in the context's round."""
+        wrong = unlike(message, self.first_message) or wrong_values(message)
+        if wrong:
+            raise FedpubError(f"the message of round {ctx.round} is not one of {self.experiment.method}: {wrong}")
+        if wrong := implausible(ctx, message, self.first_message, own, base):
+            raise FedpubError(f"the weights of round {ctx.round} are no average of models: {wrong}")
+
+    def save(self, name: str, state: State, answer: bytes) -> None:
         tensors = pack(state_map(torch.clone, state), "state/")
         tensors["answer"] = torch.from_numpy(np.frombuffer(answer, dtype=np.uint8).copy())
-        write_tensors(self.folder / f"{name}.safetensors", tensors, {"letter": letter})
+        write_tensors(self.folder / f"{name}.safetensors", tensors, {})
 
 
 class Site:
@@ -218,13 +235,14 @@ class Site:
     def _begin(self, run: str, asked: Letter, digest: str) -> bytes:
         """Remember what the run is. The same beginning again, which may come late, forgets nothing."""
         folder = self._run_folder(run)
-        held = {name: asked.fields[name] for name in ("experiment", "client", "classes", "precision", "attempt")}
+        held = {name: asked.fields[name] for name in (*TERMS, "attempt")}
         part = self._part(run, held)
+        self._ledger(run).begin(_terms("begin", held), held["attempt"])
         if held["attempt"] > self._attempt(folder):
             (folder / "begin.json").unlink(missing_ok=True)  # killed from here on, the site has not begun
             for old in folder.glob("*.safetensors"):
                 old.unlink()
-            part.save("round-0", part.algorithm.init_client(part.w0, 1), b"", "")
+            part.save("round-0", part.algorithm.init_client(part.w0, 1), b"")
             text = json.dumps(held | {"digest": subgraph_digest(part.own)}, indent=2) + "\n"
             write_text(folder / "begin.json", text)
         self._parts = {run: part}
@@ -235,21 +253,31 @@ class Site:
         path = folder / "begin.json"
         return int(json.loads(path.read_text(encoding="utf-8"))["attempt"]) if path.is_file() else -1
 
+    def _ledger(self, run: str) -> Ledger:
+        """What was asked in this run, which is the only one that the site takes part in."""
+        for other in self.folder.glob(f"runs/*/{LEDGER}"):
+            if other.parent.name != run:
+                raise FedpubError(
+                    f"site {self.name!r} has agreed to one run and taken part in {other.parent.name}; for another one "
+                    "its owner moves the folder runs away"
+                )
+        return Ledger.open(self._run_folder(run))
+
     def _setup(self, run: str, asked: Letter, digest: str) -> bytes:
         part, step = self.part(run), asked.fields["step"]
         if not isinstance(part.algorithm, NeedsSetup) or step >= len(part.algorithm.setup().steps):
             raise FedpubError(f"{part.experiment.method} has no exchange {step} before the rounds")
-        name, setup = f"setup-{step}", part.algorithm.setup()
-        if (part.folder / f"{name}.safetensors").is_file():
-            _, answer, answered = part.load(name)
-            if answered == digest:
-                return answer
+        name, setup, ledger = f"setup-{step}", part.algorithm.setup(), self._ledger(run)
+        ledger.check(f"exchange {step}", digest)
+        if (answer := part.answered(name)) is not None:
+            return answer
         first = step == 0
         before = setup.init_clients(part.ctx, part.w0, part.workspace) if first else [part.load(f"setup-{step - 1}")[0]]
+        ledger.note(f"exchange {step}", digest)
         states, up = setup.clients(part.ctx, step, before, [asked.message], part.workspace)
         check_declared(part.algorithm, up[0])
         answer = encode(Letter("setup", {"step": step}, up[0]))
-        part.save(name, states[0], answer, digest)
+        part.save(name, states[0], answer)
         part.__dict__.pop("data", None)  # made of what set-up left
         return answer
 
@@ -259,38 +287,39 @@ class Site:
 
     def _round(self, run: str, asked: Letter, digest: str) -> bytes:
         part, number, base = self.part(run), asked.fields["round"], asked.fields["base"]
-        if not 0 <= base < number:
+        rounds, ledger, question = part.experiment.rounds, self._ledger(run), f"round {number}"
+        assert rounds is not None
+        if not base < number:
             raise FedpubError(f"round {number} cannot follow round {base}")
-        if part.experiment.rounds is not None and number > part.experiment.rounds:
-            raise FedpubError(f"round {number} is more than the {part.experiment.rounds} rounds of the run")
-        path = part.folder / f"round-{number}.safetensors"
-        if path.is_file():
-            _, answer, answered = part.load(f"round-{number}")
-            if answered == digest:
-                return answer
-        if wrong := unlike(asked.message, part.first_message) or wrong_values(asked.message):
-            raise FedpubError(f"the message of round {number} is not one of {part.experiment.method}: {wrong}")
-        newest = max(_kept_rounds(part.folder), default=0)
-        if number < newest:
-            raise FedpubError(f"round {number} is over: this site has answered round {newest}")
+        if number > rounds:
+            raise FedpubError(f"round {number} is more than the {rounds} rounds of the run")
+        if number < ledger.newest:
+            raise FedpubError(f"round {number} is over: this site has answered round {ledger.newest}")
+        ledger.check(question, digest)
+        if (answer := part.answered(f"round-{number}")) is not None:
+            return answer
         state = part.load(f"round-{base}")[0]
         residual = tree(state.pop("residual", {}))
-        self._keep_model(part, state, base, asked.fields["best"])
         ctx = replace(part.ctx, round=number)
+        part.check_message(ctx, asked.message, tree(state["weights"]), base)
+        ledger.note(question, digest, back=base < max(_kept_rounds(part.folder)), rounds=rounds)
+        self._keep_model(part, state, base, asked.fields["best"])
         state, up, loss_K = part.algorithm.client(ctx, state, asked.message, part.data)
         check_declared(part.algorithm, up)
         metrics, total_K = measure(part.algorithm, ctx, state, part.data)
-        fields = {"round": number, "loss": float(loss_K[0]), "total": float(total_K[0]), "metrics": _numbers(metrics)}
+        if not bool(torch.isfinite(total_K).all() & torch.isfinite(loss_K).all()):
+            raise FedpubError(f"training diverged at site {self.name!r} in round {number}")
+        fields = {"round": number, "loss": told_loss(float(loss_K[0])), "metrics": told(_numbers(metrics))}
         letter = Letter("round", fields, up)
         if part.precision != "exact":
             letter, residual = _with_feedback(letter, residual, part.precision)
             state = state | {"residual": residual}
         answer = encode(letter, part.precision)
-        part.save(f"round-{number}", state, answer, digest)
+        part.save(f"round-{number}", state, answer)
         for old in _kept_rounds(part.folder):
             if old not in (base, number):
                 (part.folder / f"round-{old}.safetensors").unlink()
-        remove_leftovers(part.folder, (path.name,))
+        remove_leftovers(part.folder, (f"round-{number}.safetensors",))
         self.news = f"round {number}: loss {fields['loss']:.4f}, validation {metrics['val'][0]:.4f}"
         return answer
 
@@ -302,18 +331,31 @@ class Site:
 
     def _join(self, run: str, asked: Letter, digest: str) -> bytes:
         """Become like the members of a finished run; nothing of it is needed after a restart."""
-        held = {name: asked.fields[name] for name in ("experiment", "client", "classes", "precision")}
+        check_epochs(asked.fields["epochs"])
+        held, question = {name: asked.fields[name] for name in TERMS}, f"join {asked.fields['step']}"
+        ledger = self._ledger(run)
+        ledger.begin(_terms("join", held), 0)
+        ledger.check(question, digest)
         if run not in self._parts:
             self._parts = {run: self._part(run, held)}
         part = self._parts[run]
+        if (stored := part.answered(question.replace(" ", "-"))) is not None:
+            return stored
+        check_joinable(part.algorithm)
+        assert part.experiment.rounds is not None
+        after = replace(part.ctx, round=part.experiment.rounds + 1)
+        part.check_message(after, asked.message, {}, 0)
+        ledger.note(question, digest)
 
         def keep(weights: Tree, numbers: dict[str, float]) -> None:
             save_model(self.folder / "model", weights, self._card(part, 0, numbers))
 
-        answer = answer_join(part, asked, self.folder, keep)
-        if answer.fields:
+        letter = answer_join(part, asked, self.folder, keep)
+        answer = encode(letter)
+        part.save(question.replace(" ", "-"), {}, answer)
+        if letter.fields:
             self.news, self.finished = f"joined; its model is in {self.folder / 'model'}", True
-        return encode(answer)
+        return answer
 
     def _keep_model(self, part: Part, state: State, base: int, best: int) -> None:
         """The personal model of the best round so far, for use without the federation.
@@ -360,7 +402,7 @@ def _kept_rounds(folder: Path) -> list[int]:
 def _first_numbers(part: Part) -> dict[str, Any]:
     metrics, _ = measure(part.algorithm, part.ctx, part.load("round-0")[0], part.data)
     sizes = part.ctx.task.sizes(part.data)
-    return {"metrics": _numbers(metrics), "test_size": int(sizes[0]), "idle": not part.own.num_train}
+    return {"metrics": told(_numbers(metrics)), "test_size": int(sizes[0]), "idle": not part.own.num_train}
 
 
 def _known(value: float) -> float | None:
@@ -369,6 +411,12 @@ def _known(value: float) -> float | None:
 
 def _numbers(metrics: dict[str, Tensor]) -> dict[str, float]:
     return {name: float(value_R[0]) for name, value_R in metrics.items()}
+
+
+def _terms(what: str, held: Mapping[str, Any]) -> str:
+    """The digest of what a run is about."""
+    text = json.dumps([what, *(held[name] for name in TERMS)])
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _with_feedback(letter: Letter, residual: Tree, precision: Precision) -> tuple[Letter, Tree]:
