@@ -397,7 +397,7 @@ def watched(method: str, options: dict[str, Any], scenario: str, clients: int | 
         coordinator = Coordinator(experiment, run, sites.names, exchange, Path(folder) / "sites")
         play(coordinator, Path(folder) / "run")
         held = sites.site(0).part(run)
-        state, answer, _ = held.load("round-1")
+        state, answer = held.load("round-1")
         sent = {leaf for content in decode(answer).message.values() if isinstance(content, dict) for leaf in content}
         kept = [name for name, part in state.items() if name != "weights" and not (isinstance(part, dict) and not part)]
         kept += [f"weights/{leaf}" for leaf in tree(state["weights"]) if leaf not in sent] if sent else ["weights"]

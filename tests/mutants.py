@@ -417,15 +417,15 @@ TABLE = (
     M(
         "join-alone-from-the-mean",
         "engine/joining.py",
-        "_trained(part, _own_start(part, asked.message), 2 * epochs)",
-        "_trained(part, asked.message, 2 * epochs)",
+        "_trained(part, _own_start(part, asked.message), 2 * EPOCHS)",
+        "_trained(part, asked.message, 2 * EPOCHS)",
         "test_joining.py::test_a_new_site_keeps_the_better_of_two_equally_long_trainings",
     ),
     M(
         "join-half-as-long",
         "engine/joining.py",
-        "asked.message), 2 * epochs)",
-        "asked.message), epochs)",
+        "asked.message), 2 * EPOCHS)",
+        "asked.message), EPOCHS)",
         "test_joining.py::test_a_new_site_keeps_the_better_of_two_equally_long_trainings",
     ),
     M(

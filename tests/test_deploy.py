@@ -82,7 +82,7 @@ def test_sites_and_coordinator_may_be_killed(tmp_path):
     assert_same_rows(out, tmp_path / "simulated")
     expected, found = (RunDirectory(path).summary() for path in (tmp_path / "simulated", out))
     assert found["best_round"] == expected["best_round"]
-    assert found["test"] == pytest.approx(expected["test"], abs=1e-9)
+    assert found["test"] == pytest.approx(expected["test"], abs=5e-5)
     assert all((site / "model" / "model.safetensors").is_file() for site in sites)
     wait_for(lambda: not processes_in(tmp_path), 30)
 
@@ -96,7 +96,7 @@ def test_one_command_is_a_federation_that_leaves_nothing_behind(tmp_path, capsys
     expected = run(Experiment(clients=2, rounds=1, hidden=8), tmp_path / "simulated")
     names = {path.name for path in (tmp_path / "simulated").iterdir()}
     assert names <= {path.name for path in out.iterdir()}
-    assert RunDirectory(out).summary()["test"] == pytest.approx(expected.summary["test"], abs=1e-6)
+    assert RunDirectory(out).summary()["test"] == pytest.approx(expected.summary["test"], abs=5e-5)
     wait_for(lambda: not processes_in(tmp_path), 30)
     folder = str(out / "deployment" / "coordinator")
     assert main(["status", "--folder", folder, "--json"]) == 0
