@@ -24,7 +24,7 @@ from fedpub.paper.recipe import Artefact, Entry, Grid, Settings
 from fedpub.paper.recipes import RECIPES
 from fedpub.paper.store import Job, Outcomes, compute, is_done, key
 from fedpub.paper.structure import correlation
-from fedpub.paper.write import markdown, shown, write, write_runs
+from fedpub.paper.write import Listed, markdown, shown, write, write_runs
 from fedpub.running import prepare
 from small import small_graph
 
@@ -198,6 +198,25 @@ def test_a_grid_by_hand(graph_file, tmp_path):
         ["A", pytest.approx(75), 50, "2 of 2", "0.205"],
         ["B", pytest.approx(60), None, "", None],
     ]
+
+
+def test_a_table_is_made_again_of_listed_runs(graph_file, tmp_path):
+    """Of runs.csv alone: the same table; above it a sentence where the runs do not say how many rounds were level."""
+    cells = {"one": {"dataset": graph_file}, "other": {"dataset": graph_file, "epochs": 2}}
+    grid = Grid("by hand", {"A": {"method": "local"}, "B": {"method": "fedavg"}}, lambda settings: cells)
+    settings, found = Settings(seeds=2, rounds=1), Outcomes(tmp_path)
+    for place, job in enumerate(grid.jobs(settings)):
+        found[job].path.mkdir(parents=True)
+        summary = {"test": 0.5 + place / 50, "level_rounds": 1}
+        (found[job].path / "summary.json").write_text(json.dumps(summary))
+    listed = Listed(write_runs(grid.jobs(settings), found, tmp_path))
+    made = grid.make(settings, listed)
+    assert (made.rows, made.read) == (grid.make(settings, found).rows, grid.make(settings, found).read)
+    for summaries, said in (([{"level_rounds": 1}], False), ([{"level_rounds": 1}, {}], True)):
+        write(made, "name", "A title", "command", tmp_path, summaries)
+        assert ("Measured with version 0.1.0" in (tmp_path / "name.md").read_text()) is said
+    with pytest.raises(FedpubError, match="has 0 runs of"):
+        grid.make(Settings(seeds=3, rounds=1), listed)
 
 
 def test_the_verdict_is_to_the_paper_s_two_decimals():

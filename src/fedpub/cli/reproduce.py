@@ -29,6 +29,7 @@ def reproduce(
     jobs: int = 1,
     quick: bool = False,
     list_: Annotated[bool, tyro.conf.arg(name="list")] = False,
+    listed: Path | None = None,
     out: Path = Path("reproduction"),
     data_root: Path | None = None,
     quiet: bool = False,
@@ -50,6 +51,7 @@ def reproduce(
         jobs: Processes that compute at a time.
         quick: A look at what comes out: one seed, five rounds, the first dataset, few methods.
         list_: Show the names.
+        listed: Compute nothing: make tables of the runs in this runs.csv, which an earlier call wrote.
         out: Folder for tables, figures and runs.
         data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
         quiet: No progress bar: only the result.
@@ -65,7 +67,7 @@ def reproduce(
     from fedpub.paper.recipe import Settings
     from fedpub.paper.recipes import RECIPES
     from fedpub.paper.store import Outcomes, compute, is_done
-    from fedpub.paper.write import write, write_runs
+    from fedpub.paper.write import Listed, write, write_runs
 
     chosen = _chosen(names)
     if jobs < 1 or (seeds is not None and seeds < 1):
@@ -79,7 +81,8 @@ def reproduce(
         root=data_root,
     )
     planned = [job for name in chosen for job in RECIPES[name].jobs(settings)]
-    todo = {job.name for job in planned if not is_done(job, out / "runs")}
+    found = Listed(listed) if listed else Outcomes(out / "runs")
+    todo = {job.name for job in planned if not listed and not is_done(job, out / "runs")}
     count = len({job.name for job in planned})
     if not quiet and not json:
         console.print(f"{count} runs, {len(todo)} of them to be computed")
@@ -88,7 +91,7 @@ def reproduce(
     hidden = quiet or verbose or not shown.is_terminal
     with Progress(*columns, TimeRemainingColumn(), console=shown, transient=True, disable=hidden) as bar:
         task = bar.add_task("", total=len(todo))
-        for job in compute(planned, out / "runs", data_root, jobs):
+        for job in compute([] if listed else planned, out / "runs", data_root, jobs):
             one = job.experiment
             what = f"{one.dataset} {one.scenario} {one.clients or ''} {one.method}"
             bar.update(task, advance=1, description=what)
@@ -97,11 +100,12 @@ def reproduce(
     made_of: dict[str, list[Path]] = {}
     for name in chosen:
         command = shlex.join(["fedpub", "reproduce", name, *_flags(settings)])
-        made = RECIPES[name].make(settings, Outcomes(out / "runs"))
-        made_of[name] = write(made, name, RECIPES[name].title, command, out)
+        made = RECIPES[name].make(settings, found)
+        summaries = (found[job].summary for job in RECIPES[name].jobs(settings))
+        made_of[name] = write(made, name, RECIPES[name].title, command, out, summaries)
         if not json:
             console.print(f"{name}: {', '.join(path.name for path in made_of[name])}", soft_wrap=True)
-    lines = write_runs(planned, Outcomes(out / "runs"), out) if planned else None
+    lines = write_runs(planned, found, out) if planned and not listed else None
     if as_json({"files": made_of, "runs": count, "computed": len(todo), "every_run": lines, "out": out}, json):
         return
     if lines:

@@ -94,6 +94,7 @@ class Artefact:
     draw: Callable[[Any], None] | None = None  # onto a matplotlib figure
     size: tuple[float, float] = (5.0, 3.2)  # of the figure, in inches
     read: Sequence[tuple[list[str], Rows]] = ()  # the same numbers laid out to be read, where rows are many or wide
+    above: str = ""  # what a reader must know before the numbers
 
 
 class Recipe(Protocol):

@@ -5,21 +5,35 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.files import atomic, write_text
 from fedpub.paper.recipe import Artefact, Rows
-from fedpub.paper.store import Job, Outcomes, key
+from fedpub.paper.store import Job, Outcome, Outcomes, key
+from fedpub.results import Row
 
 LONG = 60  # rows above which a table is data for a figure, not something to read
 
 
-def write(artefact: Artefact, name: str, title: str, command: str, folder: Path) -> list[Path]:
-    """All files of an artefact; each is replaced as a whole."""
+# Above what was made of runs that an earlier version kept the models of.
+EARLIEST = (
+    "Measured with version 0.1.0, which kept the earliest of rounds with the same best mean validation value; since "
+    "then the one with the lowest validation loss is kept ([how much that changes](../README.md#made-with-010))."
+)
+
+
+def write(
+    artefact: Artefact, name: str, title: str, command: str, folder: Path, summaries: Iterable[Mapping[str, Any]] = ()
+) -> list[Path]:
+    """All files of an artefact; each is replaced as a whole. It says so where runs of an earlier version are behind."""
+    if any("level_rounds" not in one for one in summaries):
+        artefact = replace(artefact, above=EARLIEST)
     write_text(folder / f"{name}.csv", _csv(artefact.header, artefact.rows))
     write_text(folder / f"{name}.md", markdown(artefact, name, title, command))
     written = [folder / f"{name}.csv", folder / f"{name}.md"]
@@ -46,8 +60,44 @@ ASKED = (
     "epochs", "weight_decay",
 )  # fmt: skip
 MEASURED = (
-    "test", "val", "best_round", "weighted_test", "worst_client_test", "sparsity", "bytes_up", "bytes_down", "seconds"
+    "test", "val", "val_loss", "best_round", "level_rounds", "majority", "weighted_test", "worst_client_test",
+    "sparsity", "bytes_up", "bytes_down", "seconds",
 )  # fmt: skip
+
+
+class Listed(Outcomes):
+    """The runs of an earlier `runs.csv`, `folder`: what came out of each, but nothing of its rounds or clients."""
+
+    def __getitem__(self, job: Job) -> Outcome:
+        lines, asked = _lines(self.folder), asdict(job.experiment)
+        options = json.dumps(_unusual(job.experiment), sort_keys=True)
+        wanted = {field: "" if asked[field] is None else str(asked[field]) for field in ASKED} | {"options": options}
+        found = [one for one in lines if all(one.get(name, value) == value for name, value in wanted.items())]
+        if len(found) != 1:
+            raise FedpubError(f"{self.folder} has {len(found)} runs of {wanted}; give the runs.csv of this table")
+        return ListedOutcome(self.folder, job.look, found[0])
+
+
+@dataclass(frozen=True, eq=False)
+class ListedOutcome(Outcome):
+    line: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        return {name: float(self.line[name]) for name in MEASURED if self.line.get(name)}
+
+    @property
+    def rows(self) -> list[Row]:
+        raise FedpubError(f"{self.path} has no rounds; without --listed they are computed")
+
+
+@cache
+def _lines(file: Path) -> list[dict[str, str]]:
+    try:
+        with file.open(newline="", encoding="utf-8") as opened:
+            return list(csv.DictReader(opened))
+    except (OSError, UnicodeDecodeError) as error:
+        raise FedpubError(f"{file} cannot be read ({error}); give a runs.csv that fedpub reproduce wrote") from error
 
 
 def _unusual(experiment: Experiment) -> dict[str, Any]:
@@ -65,7 +115,7 @@ def _csv(header: Sequence[str], rows: Rows) -> str:
 
 
 def markdown(artefact: Artefact, name: str, title: str, command: str) -> str:
-    parts = [f"## {title}", f"```console\n{command}\n```"]
+    parts = [f"## {title}", f"```console\n{command}\n```", *([f"*{artefact.above}*"] if artefact.above else [])]
     if artefact.draw:
         parts.append(f"![{title}]({name}.svg)")
     parts += [_table(*one) for one in artefact.read]
