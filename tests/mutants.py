@@ -473,6 +473,34 @@ TABLE = (
     # engine: robust
     # flower
     M(
+        "link-hands-out-apps",
+        "engine/flower/gate.py",
+        '        "confirm-message-received",\n',
+        '        "confirm-message-received",\n        "get-fab",\n',
+        "test_gate.py::test_endpoints_and_headers_are_those_of_flower",
+    ),
+    M(
+        "link-killed-site-waits",
+        "engine/flower/link.py",
+        "            if node is not None:\n                self._state.deactivate_node(node)\n",
+        "",
+        "test_link.py::test_a_site_that_was_killed_gets_its_letter_again_at_once",
+    ),
+    M(
+        "letter-of-any-shape",
+        "engine/flower/exchange.py",
+        "return array.data if array.shape == (len(array.data),) else None",
+        "return array.data",
+        "test_link.py::test_an_answer_that_is_no_letter_harms_nobody_else",
+    ),
+    M(
+        "events-said-raw",
+        "engine/flower/folder.py",
+        '"reason": shown(reason)',
+        '"reason": reason',
+        "test_link.py::test_what_sites_say_is_cut_and_spelt_out_wherever_it_is_shown",
+    ),
+    M(
         "letter-of-any-length",
         "engine/flower/exchange.py",
         "if taken > largest or len(contents) + len(missing) > OBJECTS:",
