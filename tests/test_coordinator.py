@@ -11,6 +11,7 @@ import torch
 
 from fedpub.engine import federate
 from fedpub.engine.federate import Coordinator, Known, Terms, _first, _measured
+from fedpub.engine.refusal import wrong_values
 from fedpub.engine.table import Table
 from fedpub.engine.wire import Letter, decode, encode
 from fedpub.errors import FedpubError
@@ -206,3 +207,28 @@ def test_set_up_counts_the_letters_of_both_directions(tmp_path):
     assert found.setup is not None
     assert (found.setup["setup_bytes_up"], found.setup["setup_bytes_down"]) == (counted["up"], counted["down"])
     assert min(counted.values()) > 0
+
+
+def test_what_a_site_sends_before_the_rounds_is_looked_at(tmp_path):
+    """By what may be sent at all, by its values, and by the method itself."""
+    experiment = Experiment(dataset="communities", method="fedgnn", rounds=1, dtype="float64")
+    coordinator = Coordinator(experiment, RUN, NAMES, Sites(lambda *_: None), tmp_path, Terms(deadline=5))
+    whole = {
+        "pointer": torch.tensor([[0, 1]], dtype=torch.int32),
+        "columns": torch.tensor([[4]], dtype=torch.int32),
+        "values": torch.tensor([[0.5]]).double(),
+    }
+
+    def wrong(**changes: Any) -> str | None:
+        upload = {"features": {**whole, **changes.pop("features", {})}, **changes}
+        return coordinator._wrong_set_up(known(), 0, coordinator.algorithm.setup().init_server(3), 1, upload)
+
+    assert wrong() is None
+    assert "['labels'], which the method does not declare" in str(wrong(labels=torch.ones(1, 3)))
+    assert "values has values that are not finite" in str(wrong(features={"values": whole["values"] / 0}))
+    assert "a column outside" in str(wrong(features={"columns": whole["columns"] + 1}))
+
+
+@pytest.mark.parametrize(("size", "good"), [(0, True), (7, True), (-1, False), (8, False)])
+def test_a_site_has_no_fewer_examples_than_none_and_no_more_than_it_can_have(size, good):
+    assert (wrong_values({"size": torch.tensor([size])}, 7) is None) == good
