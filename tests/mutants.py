@@ -280,6 +280,27 @@ TABLE = (
     ),
     # engine: site
     M(
+        "site-feedback-forgotten",
+        "engine/site.py",
+        'state = state | {"residual": residual}',
+        "pass",
+        "test_probing.py::test_a_site_feeds_back_what_rounding_lost",
+    ),
+    M(
+        "site-feedback-of-pruned-entries",
+        "engine/site.py",
+        "= left * active[name] if name in active else left",
+        "= left",
+        "test_probing.py::test_what_rounding_loses_is_kept_for_the_next_time_by_hand",
+    ),
+    M(
+        "site-any-weights",
+        "engine/site.py",
+        "if wrong := implausible(ctx, message, self.first_message, own, base):",
+        "if wrong := None:",
+        "test_probing.py::test_the_reviewed_attacks_are_refused",
+    ),
+    M(
         "site-any-base",
         "engine/site.py",
         "if not base < number:",
@@ -385,6 +406,13 @@ TABLE = (
         "test_letters.py::test_an_error_nobody_thought_of_is_refused_too",
     ),
     # engine: federate
+    M(
+        "federate-set-up-undeclared",
+        "engine/federate.py",
+        "extra = sorted(set(upload) - self.algorithm.uploads)",
+        "extra = []",
+        "test_coordinator.py::test_what_a_site_sends_before_the_rounds_is_looked_at",
+    ),
     M(
         "federate-half-rounded-down",
         "engine/federate.py",
