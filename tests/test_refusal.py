@@ -13,7 +13,6 @@ from fedpub.algorithms.fedgnn import SimilarNodes
 from fedpub.engine.deployed import play
 from fedpub.engine.federate import Terms
 from fedpub.engine.refusal import Expected, _too_far, most_examples
-from fedpub.engine.robust import bounded, clipped
 from fedpub.engine.table import Table
 from fedpub.engine.wire import Letter, decode, encode
 from fedpub.errors import FedpubError
@@ -131,28 +130,6 @@ def test_sites_with_other_columns_are_told(tmp_path):
     )
     with pytest.raises(FedpubError, match=r"site 'site-2' has \d+ features and 'site-0'"):
         play(coordinator(table, small("fedavg"), TERMS), tmp_path / "deployed")
-
-
-def test_long_steps_are_shortened():
-    """Sent (0, 0); uploads (3, 4) and (0, 1); at most 2 away: the first becomes (1.2, 1.6)."""
-    up = {"weights": {"w": torch.tensor([[3.0, 4.0], [0.0, 1.0]])}, "size": torch.tensor([1, 1])}
-    found = clipped(up, {"weights": {"w": torch.zeros(2, 2)}}, 2.0)
-    torch.testing.assert_close(found["weights"]["w"], torch.tensor([[1.2, 1.6], [0.0, 1.0]]))
-    assert found["size"] is up["size"]
-
-
-def test_entries_far_from_the_median_are_brought_near():
-    """1, 2, 3, 4, 100: median 3, deviations 2, 1, 0, 1, 97 with the median 1, so 100 becomes 6."""
-    up = {"weights": {"w": torch.tensor([[1.0], [2.0], [3.0], [4.0], [100.0]])}}
-    assert bounded(up)["weights"]["w"].flatten().tolist() == [1, 2, 3, 4, 6]
-
-
-def test_the_median_is_of_those_who_sent():
-    """Of 1, 2, 3 and 100, where the client with 2 pruned the entry: median 3, deviations 2, 0 and 97."""
-    active = {"w": torch.tensor([[True], [False], [True], [True]])}
-    up = {"weights": {"w": torch.tensor([[1.0], [2.0], [3.0], [100.0]])}, "active": active}
-    found = bounded(up)["weights"]["w"].flatten().tolist()
-    assert [found[0], found[2], found[3]] == [1, 3, 9]
 
 
 @pytest.mark.parametrize("answer", [None, b"garbage", encode(Letter("refused", {"reason": "never"}, {}))])

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 
 from fedpub.algorithms import ALSO_CALLED, METHODS, Algorithm, Context, FedGNN, FedPub, check_owned
-from fedpub.algorithms.base import MakesNet
+from fedpub.algorithms.base import Defence, MakesNet
 from fedpub.checks import check_types
 from fedpub.data import datasets
 from fedpub.data.links import LINK_RATIOS
@@ -83,6 +83,8 @@ class Experiment:
     """Shares for training, validation and test: of the nodes, or for link prediction of every client's edges."""
     alpha: float = 0.5
     """Label skew of the dirichlet scenario: small is strong."""
+    defence: Defence = "default"
+    """What bounds the harm of a hostile client: clip, median, guard or none. default: clip and guard."""
     device: str = "cpu"
     """cpu or cuda."""
     dtype: Literal["float32", "float64"] = "float32"
@@ -201,6 +203,7 @@ class Experiment:
             lr=self.lr,
             weight_decay=self.weight_decay,
             dropout=self.dropout,
+            defence=self.defence,
         )
 
     def to_json(self) -> str:
@@ -232,6 +235,7 @@ class Experiment:
                 raise FedpubError(f"{place} has the unknown setting {name!r}; it was made by another version")
         if isinstance(content.get("ratios"), list):
             content["ratios"] = tuple(content["ratios"])
+        content.setdefault("defence", "none")  # from before there was one
         return Experiment(**content)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -16,6 +16,9 @@ from fedpub.models.base import Model
 from fedpub.optim import adam_init, adam_step
 from fedpub.tasks.base import Step, Task
 from fedpub.tree import Message, State, Tree, mix, stacked, tensor, tree, tree_map
+
+# What guards a federation against a hostile member; `default` is what runs use by themselves.
+Defence = Literal["default", "none", "clip", "median", "guard"]
 
 # What a server step wants to tell: [K] values or [K, K] relations of the clients that took part.
 Notes = dict[str, Tensor]
@@ -33,6 +36,7 @@ class Context:
     lr: float
     weight_decay: float
     dropout: float
+    defence: Defence = "none"
     # For a round that is recorded once and replayed with other numbers, where nobody may look at a tensor's values:
     together: bool = False  # the clients here are known to have taken equally many steps, and at least one
     dropout_seeds: Tensor | None = None  # of the round's epochs and layers, instead of the round's number
@@ -132,6 +136,13 @@ class MakesNet(Protocol):
     """A method that makes its own of the model that was asked for."""
 
     def net(self, chosen: Model, task: Task) -> Model: ...
+
+
+@runtime_checkable
+class Starts(Protocol):
+    """A method whose clients train on from something else than the weights of their state alone."""
+
+    def starts(self, own: State) -> Tree: ...
 
 
 MASK = "mask."  # a mask's name among the trained parameters is this and the name of its weight

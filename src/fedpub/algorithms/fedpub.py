@@ -243,6 +243,9 @@ class FedPub:
     def personal(self, own: State) -> Tree:
         return self.masked(own)
 
+    def starts(self, own: State) -> Tree:
+        return self.masked(own)
+
     def masked(self, own: State) -> Tree:
         """θ ⊙ μ."""
         masks = tree(own["masks"])

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ from fedpub.algorithms import Oracle
 from fedpub.algorithms.base import ChecksUploads, NeedsSetup, Place
 from fedpub.engine.fields import ANSWERED, MOST_CLASSES, Rule, check_fields
 from fedpub.engine.refusal import Expected, most_examples, wrong_values
-from fedpub.engine.robust import bounded, clipped
+from fedpub.engine.robust import defended
 from fedpub.engine.setup import OnStep
 from fedpub.engine.simulate import Round, Snapshot, check_version, drawn_weights, participants
 from fedpub.engine.wire import Letter, Precision, decode, encode
@@ -63,18 +63,13 @@ class Terms:
     """How uploaded weights are rounded: exact, float16 or int8; what rounding loses is added to the next upload."""
     max_message: int = 1024
     """MiB that a message may have, also after decoding."""
-    clip: float = 0.0
-    """The greatest distance of uploaded weights from those that were sent; longer steps are shortened. 0: none."""
-    aggregate: Literal["mean", "median"] = "mean"
-    """median: every entry is brought to within three median absolute deviations of the median before averages."""
 
     def check(self) -> None:
         for name in ("deadline", "patience", "max_message"):
             if not getattr(self, name) > 0:
                 raise FedpubError(f"--{name.replace('_', '-')} {getattr(self, name)} is not possible; give more than 0")
-        for name in ("min_sites", "clip"):
-            if getattr(self, name) < 0:
-                raise FedpubError(f"--{name.replace('_', '-')} {getattr(self, name)} is not possible; give 0 or more")
+        if self.min_sites < 0:
+            raise FedpubError(f"--min-sites {self.min_sites} is not possible; give 0 or more")
 
 
 @dataclass(frozen=True)
@@ -296,10 +291,7 @@ class Coordinator:
             sent, answers, sizes = self._play(number, chosen, server, clients, known, expected)
             ids = torch.tensor(sorted(answers), dtype=torch.int64)
             uploads = together([answers[client].message for client in ids.tolist()])
-            if self.terms.clip:
-                uploads = clipped(uploads, together([sent[client] for client in ids.tolist()]), self.terms.clip)
-            if self.terms.aggregate == "median":
-                uploads = bounded(uploads)
+            uploads = defended(ctx, uploads, together([sent[client] for client in ids.tolist()]))
             server, notes = algorithm.server(ctx, server, ids, uploads)
             clients = _measured(clients, answers, number)
             yield self._round(number, server, clients, answers, sizes, ids, notes)

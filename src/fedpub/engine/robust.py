@@ -1,50 +1,104 @@
-"""Bounds on what a single site can do to an average."""
+"""Bounds on what a single site can do to an average.
+
+Both engines apply them to the uploads of a round, [K, ...], before a method's server step. Sites are compared with each
+other, and only in what they sent: an entry that a site has pruned, as `active` says, is no step of that site. Of two
+sites nobody is the odd one: steps are bounded from three on.
+"""
 
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
-from fedpub.tree import Message, Tree, for_each, tree
+from fedpub.algorithms.base import Context
+from fedpub.tree import Message, Tree, for_each, tensor, tree
 
-DEVIATIONS = 3.0  # how far from the median an entry may be, in median absolute deviations
-
-
-def clipped(up: Message, sent: Message, limit: float) -> Message:
-    """Uploads [K, ...] whose distance from what was sent is at most `limit`: longer steps are shortened."""
-    done = dict(up)
-    for name, part in sent.items():
-        if not isinstance(part, dict) or not isinstance(up.get(name), dict):
-            continue
-        step = {leaf: tree(up[name])[leaf] - value for leaf, value in part.items()}
-        length_K = torch.stack([change.flatten(1).square().sum(1) for change in step.values()]).sum(0).sqrt()
-        share_K = (limit / length_K.clamp(min=1e-30)).clamp(max=1)
-        done[name] = {leaf: part[leaf] + for_each(share_K, change) * change for leaf, change in step.items()}
-    return done
+STEPS = 2.0  # times the median site's step: how long a step may be
+ENTRIES = 3.0  # times what entries move by at the median site: how far one may that fewer than three sites sent
+DEVIATIONS = 3.0  # median absolute deviations from the median: how far away an entry may be that three or more sent
+COUNTS = 3.0  # times the median site's examples: how many count
 
 
-def bounded(up: Message) -> Message:
-    """Uploads [K, ...] with every entry at most three median absolute deviations from the median of those who sent it.
+def defended(ctx: Context, up: Message, sent: Message) -> Message:
+    """The uploads of a round as they reach the server step; `sent` is what the same clients had got, [K, ...]."""
+    if ctx.defence in ("none", "guard"):
+        return up
+    return capped(bounded(up, sent) if ctx.defence == "median" else clipped(up, sent, ctx.together))
 
-    A mean of these, weighted in whatever way, moves little however far a minority goes.
+
+def clipped(up: Message, sent: Message, blind: bool = False) -> Message:
+    """Uploads whose steps from what was sent are at most twice as long as the median site's: longer ones are shortened.
+
+    `blind`: no tensor's values may be looked at. Else nothing is copied where no step is too long.
     """
     done = dict(up)
-    active = tree(up.get("active", {}))
-    for name, part in up.items():
-        if name != "active" and isinstance(part, dict):
-            done[name] = _bounded(part, active)
+    for name, (part, before, active) in _both_ways(up, sent).items():
+        squares = [_square(value, before[leaf], active.get(leaf)) for leaf, value in part.items()]
+        length_K = torch.stack(squares).sum(0).sqrt()
+        share_K = STEPS * _median(length_K) / length_K.clamp(min=1e-30)
+        if blind or bool((share_K < 1).any()):
+            done[name] = {leaf: _shortened(value, before[leaf], share_K) for leaf, value in part.items()}
     return done
 
 
-def _bounded(part: Tree, active: Tree) -> Tree:
-    found = {}
-    for leaf, value in part.items():
-        if not value.is_floating_point() or len(value) < 3:  # of two nobody is the odd one
-            found[leaf] = value
-            continue
-        known = value if leaf not in active else value.masked_fill(~active[leaf], float("nan"))
-        middle = known.nanmedian(0, keepdim=True).values
-        spread = (known - middle).abs().nanmedian(0, keepdim=True).values
-        low, high = middle - DEVIATIONS * spread, middle + DEVIATIONS * spread
-        inside = torch.where(torch.isnan(middle), value, torch.minimum(torch.maximum(value, low), high))
-        found[leaf] = inside
-    return found
+def _square(value: Tensor, before: Tensor, active: Tensor | None) -> Tensor:
+    """The squared length of what was sent of every site's step, [K]."""
+    step = value - before
+    return (step if active is None else step.mul_(active)).flatten(1).square().sum(1)
+
+
+def _shortened(value: Tensor, before: Tensor, share_K: Tensor) -> Tensor:
+    share = for_each(share_K, value)
+    return torch.where(share < 1, before + share * (value - before), value)  # the others' stay as they are, exactly
+
+
+def _median(value_K: Tensor) -> Tensor:
+    """The lower median of those above zero, since idle sites say nothing of others; infinite where there is none."""
+    ascending_K = torch.where(value_K > 0, value_K, float("inf")).sort().values
+    middle = ((value_K > 0).sum() - 1).div(2, rounding_mode="floor").clamp(min=0)
+    return ascending_K.index_select(0, middle.view(1))[0]
+
+
+def bounded(up: Message, sent: Message) -> Message:
+    """Uploads with every entry near what others sent.
+
+    One that three or more sites sent is at most three median absolute deviations from their median. Where fewer did, it
+    cannot be seen which is odd: it moves by at most three times as much as entries do at the median site. A mean of
+    these, weighted in whatever way, moves little however far a minority goes.
+    """
+    done = dict(up)
+    for name, (part, before, active) in _both_ways(up, sent).items():
+        done[name] = {leaf: _bounded(value, before[leaf], active.get(leaf)) for leaf, value in part.items()}
+    return done
+
+
+def _bounded(value: Tensor, before: Tensor, active: Tensor | None) -> Tensor:
+    step = value - before if active is None else (value - before) * active
+    moved_K = (step != 0).flatten(1).sum(1).clamp(min=1)
+    limit = ENTRIES * _median((step.flatten(1).square().sum(1) / moved_K).sqrt())
+    near = torch.where(step.abs() > limit, before + step.sign() * limit, value)
+    known = value if active is None else value.masked_fill(~active, float("nan"))
+    middle = known.nanmedian(0, keepdim=True).values
+    spread = DEVIATIONS * (known - middle).abs().nanmedian(0, keepdim=True).values
+    inside = torch.minimum(torch.maximum(value, middle - spread), middle + spread)
+    return torch.where((~known.isnan()).sum(0, keepdim=True) < 3, near, inside)
+
+
+def capped(up: Message) -> Message:
+    """Uploads in which nobody has more than three times the examples of the median site, of those that have some.
+
+    How many examples a site has is its weight in an average, and a claim that nobody can check.
+    """
+    if "size" not in up:
+        return up
+    size_K = tensor(up["size"])
+    most = COUNTS * _median(size_K.double())
+    return up | {"size": torch.where(size_K > most, most.nan_to_num(posinf=0).to(size_K.dtype), size_K)}
+
+
+def _both_ways(up: Message, sent: Message) -> dict[str, tuple[Tree, Tree, Tree]]:
+    """The trees of three or more clients that were sent and came back: as they are, as they were, what came back."""
+    active = tree(up.get("active", {}))
+    names = [name for name, part in sent.items() if isinstance(part, dict) and isinstance(up.get(name), dict)]
+    found = {name: (tree(up[name]), tree(sent[name]), active) for name in names}
+    return {name: one for name, one in found.items() if len(next(iter(one[0].values()))) >= 3}

@@ -19,8 +19,10 @@ from torch import Tensor
 from fedpub.algorithms.base import Algorithm, Context, NeedsSetup, Notes
 from fedpub.data.clients import Clients, Report, stack
 from fedpub.data.subgraph import Subgraph
+from fedpub.engine.guard import guarded
 from fedpub.engine.memory import keep_buffers
 from fedpub.engine.recorded import Recorded
+from fedpub.engine.robust import defended
 from fedpub.engine.shelf import Shelf
 from fedpub.engine.size import message_bytes
 from fedpub.errors import FedpubError
@@ -231,8 +233,9 @@ def _play(
     whole, numbers = len(ids) == count, torch.arange(count)
     for place, data in _placed(everyone if whole else chosen or []):
         chunk = ids[place]
-        message = algorithm.send(server, chunk)
-        own, up, loss_K[data.ids_K] = algorithm.client(ctx, select(clients, chunk), message, data)
+        own, message = select(clients, chunk), algorithm.send(server, chunk)
+        used = guarded(algorithm, ctx, own, message, data)
+        own, up, loss_K[data.ids_K] = algorithm.client(ctx, own, used, data)
         check_declared(algorithm, up)
         up_K[data.ids_K] = message_bytes(up, data.num_clients, device)
         down_K[data.ids_K] = message_bytes(message, data.num_clients, device)
@@ -246,6 +249,7 @@ def _play(
         if shelf:
             shelf.rest()
     if uploads:
+        uploads = defended(ctx, uploads, algorithm.send(server, ids))
         server, notes = algorithm.server(ctx, server, ids, uploads)
     if not whole:
         for place, data in _placed(everyone):

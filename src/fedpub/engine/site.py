@@ -28,6 +28,7 @@ from fedpub.data.graph import Graph
 from fedpub.data.subgraph import Subgraph
 from fedpub.data.subgraph_files import read_subgraph, subgraph_digest
 from fedpub.engine.fields import ASKED, check_fields, told
+from fedpub.engine.guard import guarded
 from fedpub.engine.joining import answer_join, check_epochs, check_joinable
 from fedpub.engine.ledger import FILE as LEDGER
 from fedpub.engine.ledger import Ledger
@@ -304,7 +305,8 @@ class Site:
         part.check_message(ctx, asked.message, tree(state["weights"]), base)
         ledger.note(question, digest, back=base < max(_kept_rounds(part.folder)), rounds=rounds)
         self._keep_model(part, state, base, asked.fields["best"])
-        state, up, loss_K = part.algorithm.client(ctx, state, asked.message, part.data)
+        used = guarded(part.algorithm, ctx, state, asked.message, part.data)
+        state, up, loss_K = part.algorithm.client(ctx, state, used, part.data)
         check_declared(part.algorithm, up)
         metrics, total_K = measure(part.algorithm, ctx, state, part.data)
         if not bool(torch.isfinite(total_K).all() & torch.isfinite(loss_K).all()):

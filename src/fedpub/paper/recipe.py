@@ -71,7 +71,8 @@ class Settings:
         return list(values) if not self.quick or len(values) < 3 else [values[0], values[-1]]
 
     def experiment(self, seed: int = 0, **changes: Any) -> Experiment:
-        made = Experiment(seed=seed, device=self.device, **changes)
+        """Of the methods as they were published: none of them has a defence."""
+        made = Experiment(seed=seed, device=self.device, defence="none", **changes)
         full = (replace(made, rounds=self.rounds) if self.rounds else made).resolved()
         assert full.epochs is not None
         return replace(full, epochs=min(full.epochs, 2)) if self.quick and made.epochs is None else full

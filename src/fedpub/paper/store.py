@@ -74,6 +74,8 @@ class Outcomes:
 def key(experiment: Experiment) -> str:
     """The name of an experiment's run: a hash of all that its result depends on, and not of where it was computed."""
     content = asdict(experiment) | {"device": ""}
+    if experiment.defence == "none":  # as runs from before there was one
+        del content["defence"]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
