@@ -235,7 +235,8 @@ class Experiment:
                 raise FedpubError(f"{place} has the unknown setting {name!r}; it was made by another version")
         if isinstance(content.get("ratios"), list):
             content["ratios"] = tuple(content["ratios"])
-        content.setdefault("defence", "none")  # from before there was one
+        if content.keys() == known - {"defence"}:  # a run from before there was one
+            content["defence"] = "none"
         return Experiment(**content)
 
 
