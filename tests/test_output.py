@@ -51,6 +51,10 @@ QUICK = {
     "report": ["report", "runs"],
     "bench partition": ["bench", "partition", "--nodes", "500", "--edges", "2000", "--clients", "5"],
     "bench sparse": ["bench", "sparse", "--nodes", "30", "--features", "30", "--densities", "0.1", "--repeats", "1"],
+    "bench robust": [
+        *("bench", "robust", "--dataset", "communities", "--clients", "3", "--rounds", "1", "--seeds", "0"),
+        *("--methods", "fedavg", "--attacks", "none", "--defences", "default"),
+    ],
     "bench wire": ["bench", "wire", "--clients", "2", "--rounds", "1"],
     "data list": ["data", "list"],
     "data stats": ["data", "stats", "--clients", "3"],

@@ -37,7 +37,7 @@ def bench_engine(
     for method in methods:
         if method not in ("fedpub", "fedavg"):
             raise unknown("method to bench", method, ("fedpub", "fedavg"))
-        experiment = Experiment(dataset, scenario, clients, method, epochs=1, device=device).resolved()
+        experiment = Experiment(dataset, scenario, clients, method, epochs=1, defence="none", device=device).resolved()
         federation = prepare(experiment, root).federation
         machine = machine or measure(federation.device, federation.dtype)
         (data,) = federation.chunks(list(range(federation.num_clients)))
@@ -77,7 +77,7 @@ def bench_methods(
     contenders: dict[str, Iterator[object]] = {}
     seconds: dict[str, float] = {}
     for method in dict.fromkeys(("fedavg", *methods)):
-        experiment = Experiment(dataset, scenario, clients, method, epochs=1, device=device).resolved()
+        experiment = Experiment(dataset, scenario, clients, method, epochs=1, defence="none", device=device).resolved()
         ready = prepare(experiment, root)
         made = set_up(experiment.algorithm(), experiment.context(), ready.federation)
         seconds[method] = made.seconds if made else 0.0

@@ -41,6 +41,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "bench scale": ("bench:scale", "what a client costs when there are thousands"),
     "bench sparse": ("bench:sparse", "from which share of non-zeros on a dense product is faster"),
     "bench wire": ("bench:wire", "what a round sends, counted from encoded messages"),
+    "bench robust": ("bench:robust", "what one hostile client does to the others, with every defence"),
     "bench all": ("bench:all_", "all of these"),
     "data list": ("data:list_", "the graphs that are known by name"),
     "data stats": ("data:stats", "what the clients of a partition look like"),

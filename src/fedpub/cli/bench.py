@@ -1,4 +1,4 @@
-"""Verbs that measure speed."""
+"""Verbs that measure: speed, traffic, and what a hostile client does."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from fedpub.algorithms import METHODS
 from fedpub.bench.aggregate import bench_aggregate
 from fedpub.bench.engine import bench_engine, bench_methods
 from fedpub.bench.partition import bench_partition
+from fedpub.bench.robust import ATTACKS, DEFENCES, Attacked, bench_robust
 from fedpub.bench.scale import bench_scale
 from fedpub.bench.sparse import bench_sparse
 from fedpub.bench.timing import Timing
 from fedpub.bench.wire import bench_wire
-from fedpub.cli.show import JsonFile, as_json
+from fedpub.cli.show import STDOUT, JsonFile, as_json
 
 
 def engine(
@@ -200,6 +201,50 @@ def wire(
         )
     if not as_json(found, json):
         Console(highlight=False).print(table)
+
+
+def robust(
+    dataset: str = "cora",
+    scenario: str = "disjoint",
+    clients: int = 10,
+    methods: tuple[str, ...] = ("fedpub", "fedpub-plus", "fedavg"),
+    attacks: tuple[str, ...] = tuple(ATTACKS),
+    defences: tuple[str, ...] = DEFENCES,
+    rounds: int = 60,
+    seeds: tuple[int, ...] = (2, 3),
+    data_root: Path | None = None,
+    json: JsonFile = None,
+) -> None:
+    """Accuracy of the honest clients beside one that attacks them, with every method, attack and defence.
+
+    Example: fedpub bench robust --dataset communities --clients 5 --rounds 2 --methods fedavg --defences none default
+
+    Args:
+        dataset: A name from `fedpub data list` or a graph file.
+        scenario: How it is divided.
+        clients: Number of clients; the first is the hostile one.
+        methods: Which; any that needs no set-up.
+        attacks: none, "opposite step", "sign flip", noise, "a little is enough", "false claims", adapted.
+        defences: none, clip, median, guard, default.
+        rounds: Rounds of communication.
+        seeds: Of everything that is random; the constants of the defences were chosen with 0 and 1.
+        data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
+        json: Print the results as JSON; with a file, also write them there, after each one.
+    """
+    found: list[Attacked] = []
+    for one in bench_robust(dataset, scenario, clients, methods, attacks, defences, rounds, seeds, data_root):
+        found.append(one)
+        if json != STDOUT:  # so that an interruption loses nothing
+            as_json(found, json)
+    if json == STDOUT:
+        as_json(found, json)
+        return
+    table = Table("", "attack", *defences, header_style="bold")
+    for method in methods:
+        for attack in attacks:
+            cells = [one for one in found if (one.method, one.attack) == (method, attack)]
+            table.add_row(method, attack, *(f"{100 * one.accuracy:.1f}" for one in cells))
+    Console(highlight=False).print(table)
 
 
 def all_(quick: bool = False, device: str = "cpu", data_root: Path | None = None, json: JsonFile = None) -> None:

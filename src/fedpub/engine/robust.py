@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedpub.algorithms.base import Context
-from fedpub.tree import Message, Tree, for_each, tensor, tree
+from fedpub.tree import CACHED, Message, Tree, for_each, tensor, tree
 
 STEPS = 2.0  # times the median site's step: how long a step may be
 ENTRIES = 3.0  # times what entries move by at the median site: how far one may that fewer than three sites sent
@@ -43,8 +43,17 @@ def clipped(up: Message, sent: Message, blind: bool = False) -> Message:
 
 def _square(value: Tensor, before: Tensor, active: Tensor | None) -> Tensor:
     """The squared length of what was sent of every site's step, [K]."""
-    step = value - before
-    return (step if active is None else step.mul_(active)).flatten(1).square().sum(1)
+    squares = []
+    for own in _parts(value):
+        step = (value[own] - before[own]).flatten(1)
+        squares.append((step if active is None else step * active[own].flatten(1)).square().sum(1))
+    return torch.cat(squares)
+
+
+def _parts(leaf: Tensor) -> list[slice]:
+    """A few clients at a time on a CPU: thousands need little memory then."""
+    size = max(1, CACHED // leaf[0].numel()) if leaf.device.type == "cpu" else len(leaf)
+    return [slice(start, start + size) for start in range(0, len(leaf), size)]
 
 
 def _shortened(value: Tensor, before: Tensor, share_K: Tensor) -> Tensor:

@@ -1,0 +1,204 @@
+"""What one hostile client does to the others, with each method, attack and defence.
+
+The hostile client is the first. It trains as the others do, knows what everybody sends, and sends something else.
+
+Axes: K clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedpub.algorithms.base import Algorithm, Context, Defence
+from fedpub.data.clients import Clients
+from fedpub.engine.robust import STEPS
+from fedpub.engine.simulate import simulate
+from fedpub.errors import FedpubError, unknown
+from fedpub.experiment import Experiment
+from fedpub.results import Record, Row
+from fedpub.rng import torch_stream
+from fedpub.running import Prepared, prepare
+from fedpub.tree import Message, State, Tree, tensor, tree
+
+HOSTILE = 0
+HUGE = 2**62  # examples
+FACTOR = 10.0  # of opposite steps and flipped weights
+LITTLE = 1.5  # standard deviations
+DEFENCES: tuple[Defence, ...] = ("none", "clip", "median", "guard", "default")
+
+
+@dataclass(frozen=True)
+class Attacked:
+    """How the honest clients fared."""
+
+    method: str
+    attack: str
+    defence: str
+    accuracy: float  # of the honest clients' kept models on their test nodes, a mean over them and the seeds
+    last: float  # the same of the last round
+    seeds: tuple[int, ...]
+    accuracies: tuple[float, ...]  # of every seed
+    rounds: int  # that were played; fewer where training broke down
+
+
+# Weights and steps of all clients, [K, ...], and the round: what the hostile one sends as its weights, [...].
+Attack = Callable[[Tree, Tree, Context], Tree]
+
+
+def opposite(weights: Tree, steps: Tree, ctx: Context) -> Tree:
+    """A long step away from where its own training leads."""
+    return {name: leaf[HOSTILE] - (1 + FACTOR) * steps[name][HOSTILE] for name, leaf in weights.items()}
+
+
+def flipped(weights: Tree, steps: Tree, ctx: Context) -> Tree:
+    return {name: -FACTOR * leaf[HOSTILE] for name, leaf in weights.items()}
+
+
+def noise(weights: Tree, steps: Tree, ctx: Context) -> Tree:
+    """Standard normal."""
+    stream = torch_stream(ctx.seed, "attack", ctx.round)
+    return {name: torch.randn(leaf.shape[1:], generator=stream).to(leaf) for name, leaf in weights.items()}
+
+
+def little(weights: Tree, steps: Tree, ctx: Context) -> Tree:
+    """Within the spread of the others, entry by entry, and always on the same side (Baruch et al., 2019)."""
+    others = {name: honest(leaf) for name, leaf in weights.items()}
+    return {name: leaf.mean(0) - LITTLE * leaf.std(0) for name, leaf in others.items()}
+
+
+def adapted(weights: Tree, steps: Tree, ctx: Context) -> Tree:
+    """Against the mean step of the others, as long as clipping lets pass."""
+    against = {name: honest(leaf).mean(0) for name, leaf in steps.items()}
+    length_K = torch.stack([honest(leaf).flatten(1).square().sum(1) for leaf in steps.values()]).sum(0).sqrt()
+    own = torch.stack([leaf.square().sum() for leaf in against.values()]).sum().sqrt().clamp(min=1e-30)
+    far = STEPS * length_K.median() / own
+    return {name: (weights[name] - steps[name])[HOSTILE] - far * leaf for name, leaf in against.items()}
+
+
+# False claims are in `_claims` and `_told`: of examples, and of accuracies that decide which round is kept.
+ATTACKS: dict[str, Attack | None] = {
+    "none": None,
+    "opposite step": opposite,
+    "sign flip": flipped,
+    "noise": noise,
+    "a little is enough": little,
+    "false claims": None,
+    "adapted": adapted,
+}
+
+
+def honest(leaf: Tensor) -> Tensor:
+    return leaf[HOSTILE + 1 :]
+
+
+def bench_robust(
+    dataset: str,
+    scenario: str,
+    clients: int,
+    methods: tuple[str, ...],
+    attacks: tuple[str, ...],
+    defences: tuple[str, ...],
+    rounds: int,
+    seeds: tuple[int, ...],
+    root: Path | None,
+) -> Iterator[Attacked]:
+    """A result for every method, attack and defence, as it is known."""
+    for name in attacks:
+        if name not in ATTACKS:
+            raise unknown("attack", name, ATTACKS)
+    for name in defences:
+        if name not in DEFENCES:
+            raise unknown("defence", name, DEFENCES)
+    if clients < 2:
+        raise FedpubError(f"--clients {clients} leaves nobody to be harmed; give 2 or more")
+    plain = Experiment(dataset, scenario, clients, rounds=rounds)
+    ready: dict[object, Prepared] = {}
+    for method in methods:
+        for defence in defences:
+            for attack in attacks:
+                chosen: Any = replace(plain, method=method, defence=defence)  # type: ignore[arg-type]
+                played = [_played(replace(chosen, seed=seed).resolved(), attack, ready, root) for seed in seeds]
+                kept = tuple(_accuracy(record.best()) for record in played)
+                last = float(np.mean([_accuracy(record.rows[-1]) for record in played]))
+                least = min(len(record.rows) for record in played)
+                yield Attacked(method, attack, defence, float(np.mean(kept)), last, seeds, kept, least)
+
+
+def _played(experiment: Experiment, attack: str, ready: dict[object, Prepared], root: Path | None) -> Record:
+    same = (experiment.seed, experiment.net().propagation)
+    if same not in ready:
+        ready[same] = prepare(experiment, root)
+    algorithm, record = attacked(experiment.algorithm(), attack), Record()
+    assert experiment.rounds is not None
+    try:
+        for measured in simulate(algorithm, experiment.context(), ready[same].federation, experiment.rounds):
+            row = Row.of(measured, 0.0)
+            row.clients["val"][HOSTILE] = _told(row.clients["val"][HOSTILE], attack, row.round)
+            record.rows.append(row)
+    except FedpubError:  # training broke down: the models of the rounds before are what there is
+        if not record.rows:
+            raise
+    return record
+
+
+def _accuracy(row: Row) -> float:
+    return float(np.nanmean(row.clients["test"][HOSTILE + 1 :]))
+
+
+def _told(value: float, attack: str, number: int) -> float:
+    """What the hostile client says of its validation nodes: with false claims, that the first round was perfect."""
+    return value if attack != "false claims" else float(number == 1)
+
+
+def attacked(algorithm: Algorithm, attack: str) -> Algorithm:
+    """The method with a hostile client among those that it trains, which must be all."""
+    if attack == "none":
+        return algorithm
+    kind: Any = type(algorithm)
+    change = ATTACKS[attack]
+
+    class Hostile(kind):  # type: ignore[misc]
+        def client(self, ctx: Context, own: State, msg: Message, data: Clients) -> tuple[State, Message, Tensor]:
+            received = {
+                leaf: value.clone() for part in msg.values() if isinstance(part, dict) for leaf, value in part.items()
+            }
+            own, up, loss_K = super().client(ctx, own, msg, data)
+            if change is None:
+                return own, up | _claims(up, ctx.round), loss_K
+            name = "weights" if "weights" in up else "base"
+            weights, active = tree(up[name]), tree(up.get("active", {}))
+            steps = {leaf: value - received[leaf] for leaf, value in weights.items()}
+            steps |= {leaf: steps[leaf] * sent for leaf, sent in active.items()}
+            false = change(weights, steps, ctx)
+            changed = {leaf: _with(value, false[leaf]) for leaf, value in weights.items()}
+            everything = {leaf: _with(sent, torch.ones_like(sent[0])) for leaf, sent in active.items()}
+            return own, up | {name: changed} | ({"active": everything} if active else {}), loss_K
+
+    hostile: Algorithm = Hostile(**{one.name: getattr(algorithm, one.name) for one in fields(kind)})
+    return hostile
+
+
+def _claims(up: Message, number: int) -> Message:
+    """False numbers beside honest weights: of examples, and of a model trained alone."""
+    found: Message = {}
+    if "size" in up:
+        size_K = tensor(up["size"])
+        found["size"] = _with(size_K, torch.full_like(size_K[0], HUGE))
+    if "alone_val" in up:
+        val_K = tensor(up["alone_val"])
+        found["alone_val"] = _with(val_K, torch.full_like(val_K[0], float(number == 1)))
+    return found
+
+
+def _with(leaf: Tensor, value: Tensor) -> Tensor:
+    """A copy in which the hostile client has this value."""
+    changed = leaf.clone(memory_format=torch.contiguous_format)
+    changed[HOSTILE] = value
+    return changed
