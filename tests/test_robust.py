@@ -29,8 +29,6 @@ from fedpub.tree import flatten, pack, stacked, tree_map
 from small import context, made_for, random_tree, refused, small_clients
 from test_federate import assert_same_rows, coordinator, small
 
-DEFENCES = ("default", "clip", "median", "guard")
-
 
 def column(*values: float) -> dict[str, Any]:
     return {"weights": {"w": torch.tensor([[value] for value in values], dtype=torch.float64)}}
@@ -247,11 +245,11 @@ def test_a_resumed_run_is_guarded_as_if_never_interrupted(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(("clients", "defence"), [*((5, one) for one in DEFENCES), (2, "guard"), (2, "default")])
-def test_a_hostile_client_does_little_with_a_defence(clients, defence, monkeypatch):
-    """It sends its weights with other signs, ten times as large. Of two clients, only a guard knows which is odd."""
+@pytest.mark.parametrize("defence", ["guard", "default"])
+def test_of_two_clients_a_guard_knows_which_is_hostile(defence, monkeypatch):
+    """It sends its weights with other signs, ten times as large."""
     monkeypatch.setattr(guard, "MARGIN", 0.0)  # after four rounds nobody has twenty points to lose
-    experiment = small("fedavg", rounds=4, epochs=3, scenario="disjoint", clients=clients)
+    experiment = small("fedavg", rounds=4, epochs=3, scenario="disjoint", clients=2)
     played = {
         (attack, name): _played(replace(experiment, defence=name).resolved(), attack, {}, None)
         for attack, name in (("none", "none"), ("sign flip", "none"), ("sign flip", defence))
