@@ -396,7 +396,7 @@ TABLE = (
         "engine/plausible.py",
         "if moved <= most:",
         "if True:",
-        "test_probing.py::test_the_reviewed_attacks_are_refused",
+        "test_probing.py::test_how_far_an_average_may_be_by_hand",
     ),
     M(
         "site-only-some-errors",
@@ -639,6 +639,69 @@ TABLE = (
         "test_federate.py::test_a_new_site_joins_a_finished_run",
     ),
     # engine: robust
+    M(
+        "robust-of-two-sites",
+        "engine/robust.py",
+        "len(next(iter(one[0].values()))) >= 3",
+        "len(next(iter(one[0].values()))) >= 2",
+        "test_robust.py::test_of_two_nobody_is_the_odd_one",
+    ),
+    M(
+        "clip-counts-what-was-not-sent",
+        "engine/robust.py",
+        "squares = [_square(value, before[leaf], active.get(leaf))",
+        "squares = [_square(value, before[leaf], None)",
+        "test_robust.py::test_what_a_site_did_not_send_is_no_step",
+    ),
+    M(
+        "clip-by-idle-sites",
+        "engine/robust.py",
+        'ascending_K = torch.where(value_K > 0, value_K, float("inf")).sort().values',
+        "ascending_K = value_K.sort().values",
+        "test_robust.py::test_idle_sites_do_not_shorten_the_others_steps",
+    ),
+    M(
+        "clip-not-at-all",
+        "engine/robust.py",
+        "if blind or bool((share_K < 1).any()):",
+        "if blind:",
+        "test_robust.py::test_a_step_longer_than_twice_the_median_site_s_is_shortened",
+    ),
+    M(
+        "median-of-few-senders",
+        "engine/robust.py",
+        ".sum(0, keepdim=True) < 3, near, inside)",
+        ".sum(0, keepdim=True) < 1, near, inside)",
+        "test_robust.py::test_an_entry_that_few_sent_moves_no_further_than_entries_do",
+    ),
+    M(
+        "claims-uncapped",
+        "engine/robust.py",
+        "torch.where(size_K > most,",
+        "torch.where(size_K < 0,",
+        "test_robust.py::test_claims_of_examples_are_capped",
+    ),
+    M(
+        "guard-without-margin",
+        "engine/guard.py",
+        "own, last, data) - MARGIN",
+        "own, last, data)",
+        "test_robust.py::test_what_harms_a_client_is_not_used",
+    ),
+    M(
+        "guard-the-wrong-way-round",
+        "engine/guard.py",
+        "torch.where(for_each(harmful_K, value), last[leaf], value)",
+        "torch.where(for_each(harmful_K, value), value, last[leaf])",
+        "test_robust.py::test_what_harms_a_client_is_not_used",
+    ),
+    M(
+        "guard-judges-the-message",
+        "engine/guard.py",
+        'begun = algorithm.starts(own | {"weights": weights}) if isinstance(algorithm, Starts) else weights',
+        "begun = weights",
+        "test_robust.py::test_masks_are_the_client_s_own_in_both",
+    ),
     # flower
     M(
         "link-hands-out-apps",
@@ -723,7 +786,7 @@ TABLE = (
         "significance.py",
         "both = [np.array([own[key] for key in common]) for own in (one, other)]",
         "both = [np.sort([own[key] for key in common]) for own in (one, other)]",
-        "test_compare.py::test_where_there_is_one_cell_its_seeds_are_paired",
+        "test_report.py::test_a_line_by_hand",
     ),
     M(
         "p-over-pooled-seeds",
