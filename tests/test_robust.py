@@ -148,10 +148,10 @@ def pair(*values: tuple[float, float]) -> dict[str, Any]:
 def test_what_harms_a_client_is_not_used():
     """Own accuracy 0.8; received 0.65, 0.59 and 0.61: only the second loses more than twenty points."""
     own, message = pair((0.8, 0.8), (0.8, 0.8), (0.8, 0.8)), pair((0.65, 0.65), (0.59, 0.59), (0.8, 0.42))
-    for ctx in (GUARD, replace(GUARD, together=True), replace(GUARD, defence="default")):
+    for ctx in (GUARD, replace(GUARD, together=True)):
         found = guarded(FedAvg(), ctx, own, message, small_clients())["weights"]["b"]
         assert torch.equal(found, torch.tensor([[0.65, 0.65], [0.8, 0.8], [0.8, 0.42]]))
-    for defence in ("none", "clip", "median"):
+    for defence in ("none", "clip", "median", "default"):  # by default, one model for all is used as it is
         assert guarded(FedAvg(), replace(GUARD, defence=defence), own, message, small_clients()) is message
 
 
@@ -175,8 +175,10 @@ def test_masks_are_the_client_s_own_in_both():
     masks = {"a": torch.tensor([[[1.0, 0.0]], [[1.0, 1.0]]])}
     own = {"weights": {"a": torch.full((2, 1, 2), 0.8)}, "masks": masks}
     message = {"weights": {"a": torch.tensor([[[0.8, -9.0]], [[0.8, -9.0]]])}}
-    found = guarded(FedPub(tau=3.0), GUARD, own, message, small_clients(0, 1))["weights"]["a"]
-    assert found[:, 0, 1].tolist() == pytest.approx([-9.0, 0.8])
+    for defence in ("guard", "default"):
+        ctx = replace(GUARD, defence=defence)
+        found = guarded(FedPub(tau=3.0), ctx, own, message, small_clients(0, 1))["weights"]["a"]
+        assert found[:, 0, 1].tolist() == pytest.approx([-9.0, 0.8])
 
 
 def test_a_method_that_sends_nothing_is_not_guarded():
@@ -245,11 +247,11 @@ def test_a_resumed_run_is_guarded_as_if_never_interrupted(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("defence", ["guard", "default"])
-def test_of_two_clients_a_guard_knows_which_is_hostile(defence, monkeypatch):
+@pytest.mark.parametrize(("method", "defence"), [("fedavg", "guard"), ("fedpub", "default")])
+def test_of_two_clients_a_guard_knows_which_is_hostile(method, defence, monkeypatch):
     """It sends its weights with other signs, ten times as large."""
     monkeypatch.setattr(guard, "MARGIN", 0.0)  # after four rounds nobody has twenty points to lose
-    experiment = small("fedavg", rounds=4, epochs=3, scenario="disjoint", clients=2)
+    experiment = small(method, rounds=4, epochs=3, scenario="disjoint", clients=2)
     played = {
         (attack, name): _played(replace(experiment, defence=name).resolved(), attack, {}, None)
         for attack, name in (("none", "none"), ("sign flip", "none"), ("sign flip", defence))

@@ -160,9 +160,8 @@ def compare(
     """Several methods on the same data and seeds; the others are tested against the first.
 
     `methods` are names or objects, as `FedPub(tau=5.0)`; a mapping gives them names of one's own. `settings` are the
-    fields of `fedpub.Experiment` that all share; methods are compared as published, with `defence="none"` unless it
-    is given. With `out` every run has its directory there: what is complete is not run again. `max_memory` is the GiB
-    that a run may take, as in `fedpub.run`.
+    fields of `fedpub.Experiment` that all share. With `out` every run has its directory there: what is complete is not
+    run again. `max_memory` is the GiB that a run may take, as in `fedpub.run`.
     """
     from fedpub.comparison import compare as compare_runs
     from fedpub.comparison import plan
@@ -176,7 +175,6 @@ def compare(
             )
     shared = [name for name in SETTINGS if name not in ("dataset", "clients", "method", "options", "model")]
     _check_keywords("fedpub.compare", settings, [*shared, *COMPARED])
-    settings = {"defence": "none", **settings}
     counts = () if clients is None else (clients,) if isinstance(clients, int) else tuple(clients)
     given = list(datasets) if isinstance(datasets, list | tuple) else [datasets]
     with ExitStack() as until_done:

@@ -140,9 +140,10 @@ class MakesNet(Protocol):
 
 @runtime_checkable
 class Starts(Protocol):
-    """A method whose clients train on from something else than the weights of their state alone."""
+    """A method that sends every client an average of its own, of which it makes a model of its own."""
 
-    def starts(self, own: State) -> Tree: ...
+    def starts(self, own: State) -> Tree:
+        """The model that a client with these weights trains on."""
 
 
 MASK = "mask."  # a mask's name among the trained parameters is this and the name of its weight

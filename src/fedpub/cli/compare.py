@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import tyro
 
 from fedpub.algorithms import METHODS
-from fedpub.algorithms.base import Defence
 from fedpub.cli.show import STDOUT, JsonFile, as_json, progress, show_comparison
 from fedpub.comparison import Run, plan, scores, to_json
 from fedpub.comparison import compare as compare_runs
@@ -31,8 +30,6 @@ class Common(Experiment):
     clients: tyro.conf.Suppress[int | None] = None
     method: tyro.conf.Suppress[str] = "fedpub"
     options: tyro.conf.Suppress[Mapping[str, Any]] = field(default_factory=dict)
-    defence: Defence = "none"
-    """What bounds the harm of a hostile client; here none, as the methods were published."""
 
 
 def compare(

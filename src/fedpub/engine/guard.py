@@ -7,6 +7,9 @@ validation examples:
 
 Neither is a model that is sent: masks and personal parts are the client's own in both. Whoever has no validation
 examples uses what comes.
+
+By default only methods that send every client an average of its own have the guard (`Starts`). One model for all is
+meant to be worse than a client's own before local training: with the guard, FedAvg would be another method.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ def guarded(algorithm: Algorithm, ctx: Context, own: State, message: Message, da
     last = own.get("weights")
     parts = {name: part for name, part in message.items() if isinstance(part, dict)}
     received = {leaf: value for part in parts.values() for leaf, value in part.items()}
-    if ctx.defence not in ("default", "guard") or not isinstance(last, dict) or not last.keys() & received.keys():
+    on = ctx.defence == "guard" or (ctx.defence == "default" and isinstance(algorithm, Starts))
+    if not on or not isinstance(last, dict) or not last.keys() & received.keys():
         return message
     new = {leaf: received.get(leaf, value) for leaf, value in last.items()}
     harmful_K = _val(algorithm, ctx, own, new, data) < _val(algorithm, ctx, own, last, data) - MARGIN  # never with NaN
