@@ -96,11 +96,12 @@ def known_recipes() -> dict[str, str]:
 
 
 def typed() -> str:
-    """What the file has to hold."""
+    """What the file has to hold; a verb is a line."""
     from fedpub.paper.recipes import RECIPES
 
-    recipes = {name: recipe.title for name, recipe in RECIPES.items()}
-    return json.dumps({"recipes": recipes, "verbs": [asdict(verb) for verb in verbs()]}, indent=1, ensure_ascii=False)
+    recipes = json.dumps({name: recipe.title for name, recipe in RECIPES.items()}, indent=1, ensure_ascii=False)
+    lines = ",\n".join(json.dumps(asdict(verb), ensure_ascii=False) for verb in verbs())
+    return f'{{"recipes": {recipes},\n"verbs": [\n{lines}\n]}}'
 
 
 def verbs() -> list[Verb]:
