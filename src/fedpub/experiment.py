@@ -84,8 +84,8 @@ class Experiment:
     alpha: float = 0.5
     """Label skew of the dirichlet scenario: small is strong."""
     defence: Defence = "default"
-    """What bounds the harm of a hostile client: clip, median, guard or none. default: clip, and for methods with personal
-    averages also guard."""
+    """What bounds the harm of a hostile client: clip, median, guard or none. default: clip, and guard for methods with
+    personal averages."""
     device: str = "cpu"
     """cpu or cuda."""
     dtype: Literal["float32", "float64"] = "float32"
