@@ -33,7 +33,8 @@ def clipped(up: Message, sent: Message, blind: bool = False) -> Message:
     """
     done = dict(up)
     for name, (part, before, active) in _both_ways(up, sent).items():
-        squares = [_square(value, before[leaf], active.get(leaf)) for leaf, value in part.items()]
+        # In the order of their names: a file has them so, and a resumed run must add up in the same order.
+        squares = [_square(part[leaf], before[leaf], active.get(leaf)) for leaf in sorted(part)]
         length_K = torch.stack(squares).sum(0).sqrt()
         share_K = STEPS * _median(length_K) / length_K.clamp(min=1e-30)
         if blind or bool((share_K < 1).any()):
@@ -45,9 +46,14 @@ def _square(value: Tensor, before: Tensor, active: Tensor | None) -> Tensor:
     """The squared length of what was sent of every site's step, [K]."""
     squares = []
     for own in _parts(value):
-        step = (value[own] - before[own]).flatten(1)
-        squares.append((step if active is None else step * active[own].flatten(1)).square().sum(1))
+        step = value[own] - before[own]
+        squares.append(_sum_of_squares(step if active is None else step * active[own]))
     return torch.cat(squares)
+
+
+def _sum_of_squares(step: Tensor) -> Tensor:
+    """Of every client, [K]; wherever in memory the entries are, they are added up in the same order."""
+    return step.contiguous().flatten(1).square().sum(1)
 
 
 def _parts(leaf: Tensor) -> list[slice]:
@@ -58,7 +64,8 @@ def _parts(leaf: Tensor) -> list[slice]:
 
 def _shortened(value: Tensor, before: Tensor, share_K: Tensor) -> Tensor:
     share = for_each(share_K, value)
-    return torch.where(share < 1, before + share * (value - before), value)  # the others' stay as they are, exactly
+    # The others' stay as they are, exactly.
+    return torch.where(share < 1, before + share * (value - before), value).contiguous()
 
 
 def _median(value_K: Tensor) -> Tensor:
@@ -84,13 +91,13 @@ def bounded(up: Message, sent: Message) -> Message:
 def _bounded(value: Tensor, before: Tensor, active: Tensor | None) -> Tensor:
     step = value - before if active is None else (value - before) * active
     moved_K = (step != 0).flatten(1).sum(1).clamp(min=1)
-    limit = ENTRIES * _median((step.flatten(1).square().sum(1) / moved_K).sqrt())
+    limit = ENTRIES * _median((_sum_of_squares(step) / moved_K).sqrt())
     near = torch.where(step.abs() > limit, before + step.sign() * limit, value)
     known = value if active is None else value.masked_fill(~active, float("nan"))
     middle = known.nanmedian(0, keepdim=True).values
     spread = DEVIATIONS * (known - middle).abs().nanmedian(0, keepdim=True).values
     inside = torch.minimum(torch.maximum(value, middle - spread), middle + spread)
-    return torch.where((~known.isnan()).sum(0, keepdim=True) < 3, near, inside)
+    return torch.where((~known.isnan()).sum(0, keepdim=True) < 3, near, inside).contiguous()
 
 
 def capped(up: Message) -> Message:
