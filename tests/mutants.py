@@ -649,8 +649,8 @@ TABLE = (
     M(
         "clip-counts-what-was-not-sent",
         "engine/robust.py",
-        "squares = [_square(value, before[leaf], active.get(leaf))",
-        "squares = [_square(value, before[leaf], None)",
+        "squares = [_square(part[leaf], before[leaf], active.get(leaf))",
+        "squares = [_square(part[leaf], before[leaf], None)",
         "test_robust.py::test_what_a_site_did_not_send_is_no_step",
     ),
     M(

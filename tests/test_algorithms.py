@@ -767,7 +767,7 @@ UPLOADS: dict[Algorithm, set[str]] = {
     FedPub(proxy="feature"): {"weights", "active", "embedding"},
     FedPub(communities="explicit"): {"weights", "active", "embedding"},
     FedPub(lambda1=0.0): {"weights", "active", "embedding"},
-    METHODS["fedpub-plus"](): {"weights", "active", "embedding", "alone_val"},
+    METHODS["fedpub-plus"](): {"weights", "active", "embedding", "alone_val", "alone_loss"},
 }
 
 

@@ -310,7 +310,7 @@ def changed_card(folder: Path, text: str | None = None, **changes: object) -> No
         ({"task": "regression"}, "unknown task 'regression'"),
         ({"dtype": "float16"}, "dtype cannot be 'float16'"),
         ({"dtype": "float32"}, "of type float64, where its card says float32"),
-        ({"val": float("nan")}, "val nan is not possible"),
+        ({"val": float("nan")}, "val=nan is not possible"),
     ],
 )
 def test_a_damaged_card_is_one_sentence(change, said, saved):

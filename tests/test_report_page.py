@@ -188,9 +188,9 @@ def test_a_click_sorts_and_another_turns_round(opened):
     table = "[data-table=lines-node-classification]"
 
     def measured() -> list[float]:
-        return [float(text.split()[0]) for text in texts(opened, f"{table} tbody td:nth-child(3)")]
+        return [float(text.split()[0]) for text in texts(opened, f"{table} tbody td:nth-child(4)")]
 
-    head = f"{table} thead th:nth-child(3)"
+    head = f"{table} thead th:nth-child(4)"
     css(opened, f"{head} button").click()
     assert measured() == sorted(measured(), reverse=True)
     assert css(opened, head).get_attribute("aria-sort") == "descending"

@@ -188,7 +188,7 @@ def test_a_plan_keeps_what_fits_and_says_what_would():
     how = planned_runs()
     own = how[2]
     assert within(*how, 2**40) is own
-    plans = [within(*how, kib * 2**10, taken=0) for kib in range(40 * 2**10, 6 * 2**10, -256)]
+    plans = [within(*how, kib * 2**10, taken=0) for kib in range(40 * 2**10, 8 * 2**10, -256)]
     kinds = ["whole" if plan is own else "on disk" if plan.on_disk else "chunks" for plan in plans]
     assert list(dict.fromkeys(kinds)) == ["whole", "chunks", "on disk"], "the less there is, the more is done about it"
     assert kinds == sorted(kinds, key=["whole", "chunks", "on disk"].index)

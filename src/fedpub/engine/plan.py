@@ -16,8 +16,8 @@ from fedpub.errors import FedpubError
 from fedpub.tree import State, Tree, pack
 
 # Copies of a client's weights that are alive at a time: while it trains (gradients, products, what is sent), and for
-# as long as the round lasts (what was sent, what is averaged of it).
-WHILE_TRAINING, ALL_ROUND = 8, 4
+# as long as the round lasts (what was sent, the same with steps shortened, what is averaged of it).
+WHILE_TRAINING, ALL_ROUND = 8, 5
 KEPT, WRITTEN = 3, 2  # those that a checkpoint has beside the states, and copies of it while it is written
 # How much larger a client's graph may become by set-up, and copies of what set-up trains at a client.
 LARGER, TRAINED = 3, 8
