@@ -385,7 +385,7 @@ def test_a_run_in_a_sentence(graph_file):
 
 def test_a_comparison_is_that_of_the_package(graph_file):
     found = fedpub.compare(graph_file, ["fedpub", "local"], seeds=2, seed=1, **QUICK)
-    planned = plan(Experiment(seed=1, defence="none", **QUICK), ["fedpub", "local"], [graph_file], [], 2)
+    planned = plan(Experiment(seed=1, **QUICK), ["fedpub", "local"], [graph_file], [], 2)
     expected = list(compare_runs(planned))
     assert [(one.cell, one.method, one.seed) for one in found.runs] == [
         (one.cell, one.method, one.seed) for one in expected
