@@ -11,7 +11,8 @@ With w the first weights, θ the site's own after round b, and r the round that 
 3. Sites learn about equally fast: max |θ̄ − θ| ≤ FAR (max |θ − w| + η E (r − b)) in every leaf.
 4. Matrices are not mostly zeros and, where there is no weight decay, do not vanish; nor does a row or a column.
 
-In honest runs, watched once (every method on the built-in graph, six on Cora), with pruning, rounding and absent sites, 1 in place of 3.17 nearly holds (1.11 with
+In honest runs, watched once (every method on the built-in graph, six on Cora), with pruning,
+rounding and absent sites, 1 in place of 3.17 nearly holds (1.11 with
 int8), 1.6 in place of FAR, and the least norm of a row or a column is 0.2 of the usual one.
 """
 
