@@ -132,8 +132,9 @@ API: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
     "Experiments": (
         "What `fedpub.run` and `fedpub.compare` are made of.",
         {
-            "fedpub.running": ("run", "prepare", "Result", "Prepared"),
-            "fedpub.comparison": ("plan", "compare"),
+            "fedpub.runs.simulated": ("run", "Result"),
+            "fedpub.experiment.prepare": ("prepare", "Prepared"),
+            "fedpub.runs.comparison": ("plan", "compare"),
         },
     ),
     "Graphs": (
@@ -141,39 +142,41 @@ API: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
         {
             "fedpub.data.datasets": ("load", "names"),
             "fedpub.data.tables": ("from_tables", "from_networkx", "from_pyg", "Imported"),
-            "fedpub.data.partition": ("partition", "Partition"),
-            "fedpub.data.statistics": ("partition_statistics", "PartitionStatistics"),
+            "fedpub.data.clients.partition": ("partition", "Partition"),
+            "fedpub.data.clients.statistics": ("partition_statistics", "PartitionStatistics"),
         },
     ),
     "Models and predictions": (
         "A run's personal models, as files and in use.",
         {
-            "fedpub.model_files": ("open_model", "ModelCard"),
-            "fedpub.prediction": ("predict", "predict_links", "Prediction"),
+            "fedpub.store.model_files": ("open_model", "ModelCard"),
+            "fedpub.runs.prediction": ("predict", "predict_links", "Prediction"),
         },
     ),
     "Writing a method": (
         "What a method is made of; see [Write your own method](../write-your-own-method.md).",
         {
-            "fedpub.algorithms.base": (
-                "Algorithm",
-                "Context",
-                "Setup",
-                "train",
-                "start",
-                "adopt",
-                "optimiser_of",
-                "weighted_mean",
+            "fedpub.algorithms.protocol": ("Algorithm", "Context", "Setup"),
+            "fedpub.algorithms.training": ("train", "start", "adopt", "optimiser_of", "weighted_mean"),
+            "fedpub.core.tree": (
+                "tree_map",
+                "stacked",
+                "broadcast",
+                "select",
+                "update",
+                "flatten",
+                "mix",
+                "tree",
+                "tensor",
             ),
-            "fedpub.tree": ("tree_map", "stacked", "broadcast", "select", "update", "flatten", "mix", "tree", "tensor"),
         },
     ),
     "Sites and a coordinator": (
         "The deployed engine without machines: letters are handed over in one process.",
         {
-            "fedpub.engine.table": ("Table",),
-            "fedpub.engine.federate": ("Coordinator", "Terms"),
-            "fedpub.engine.deployed": ("play",),
+            "fedpub.federation.table": ("Table",),
+            "fedpub.federation.coordinator": ("Coordinator", "Terms"),
+            "fedpub.federation.deployed": ("play",),
         },
     ),
 }
@@ -184,7 +187,7 @@ def python() -> str:
     import fedpub
 
     lines = ["# Python", "", NOTE]
-    api = importlib.import_module("fedpub.api")
+    api = importlib.import_module("fedpub.api.calls")
     public = {name: getattr(api, name, None) or getattr(fedpub, name) for name in fedpub.__all__ if name[0] != "_"}
     lines += ["## fedpub", "", "What a program or a notebook needs most: `import fedpub`.", ""]
     for name in sorted(public, key=lambda name: (inspect.isclass(public[name]), name)):
@@ -363,12 +366,12 @@ class Traffic:
 
 def watched(method: str, options: dict[str, Any], scenario: str, clients: int | None) -> Traffic:
     """The first client of a run of one round on the built-in graph, through encoded letters."""
-    from fedpub.engine.deployed import play
-    from fedpub.engine.federate import Coordinator
-    from fedpub.engine.table import Table
-    from fedpub.engine.wire import decode, describe
+    from fedpub.core.tree import tree
     from fedpub.experiment import Experiment
-    from fedpub.tree import tree
+    from fedpub.federation.coordinator import Coordinator
+    from fedpub.federation.deployed import play
+    from fedpub.federation.table import Table
+    from fedpub.federation.wire import decode, describe
 
     usual = Experiment("communities", scenario, clients, method, options, rounds=1).resolved()
     experiment = replace(usual, hidden=(usual.hidden or 0) // NARROW)
@@ -510,7 +513,7 @@ def said() -> str:
 
 def scenarios() -> str:
     """What each scenario does, in the words of its function."""
-    from fedpub.data.partition import SCENARIOS
+    from fedpub.data.clients.partition import SCENARIOS
 
     rows = ((f"`{name}`", inspect.getdoc(made)) for name, made in SCENARIOS.items())
     return table(("scenario", "who gets what"), rows)

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedpub.algorithms import METHODS, Context, FedAvg
-from fedpub.algorithms.base import optimiser_of, train
-from fedpub.data.clients import Clients
-from fedpub.tree import Message, State, tree
+from fedpub.algorithms.training import optimiser_of, train
+from fedpub.core.tree import Message, State, tree
+from fedpub.data.clients.stack import Clients
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ import pytest
 import torch
 from custom_method import Halfway
 
-from fedpub.engine.deployed import play
-from fedpub.engine.federate import Coordinator
-from fedpub.engine.table import Table
 from fedpub.experiment import Experiment
-from fedpub.results import RunDirectory, read_rows
-from fedpub.running import run
+from fedpub.federation.coordinator import Coordinator
+from fedpub.federation.deployed import play
+from fedpub.federation.table import Table
+from fedpub.runs.simulated import run
+from fedpub.store.directory import RunDirectory, read_rows
 
 NAMES = ("simulated", "deployed")
 

@@ -15,7 +15,8 @@ import time
 from dataclasses import replace
 
 from fedpub.experiment import Experiment
-from fedpub.running import prepare, run
+from fedpub.experiment.prepare import prepare
+from fedpub.runs.simulated import run
 
 METHODS = ("local", "fedavg", "fedper", "fedpub")
 

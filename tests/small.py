@@ -15,16 +15,16 @@ import torch
 from torch import Tensor
 
 from fedpub.algorithms import Algorithm, Context
-from fedpub.algorithms.base import MakesNet
+from fedpub.algorithms.protocol import MakesNet
 from fedpub.cli import main
-from fedpub.data.clients import Clients, stack
+from fedpub.core.tree import Tree
+from fedpub.data.clients.split import Split
+from fedpub.data.clients.stack import Clients, stack
+from fedpub.data.clients.subgraph import Propagation, Subgraph, subgraph_of
 from fedpub.data.graph import Graph
-from fedpub.data.split import Split
-from fedpub.data.subgraph import Propagation, Subgraph, subgraph_of
 from fedpub.data.synthetic import Communities
 from fedpub.models import GCN, Model
 from fedpub.tasks import NodeClassification
-from fedpub.tree import Tree
 
 NODES = ((0, 1, 2), (3, 4, 5, 6), (7, 8, 9))
 TRAIN = (0, 1, 3, 4, 5, 7)  # 2, 3 and 1 at the clients

@@ -6,17 +6,18 @@ What `__all__` names is loaded when it is first used, so that `import fedpub` co
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from typing import TYPE_CHECKING, Any
 
+from fedpub.core.lazy import submodules
+from fedpub.version import __version__
+
 if TYPE_CHECKING:
-    from fedpub.api import compare, graph_from_pyg, load, load_graph, predict, run
+    from fedpub.api.calls import compare, graph_from_pyg, load, load_graph, predict, run
+    from fedpub.api.results import Comparison, Run
     from fedpub.data.graph import Graph
     from fedpub.errors import FedpubError
     from fedpub.experiment import Experiment
-    from fedpub.notebook import Comparison, Run
 
-__version__ = "0.1.0"
 __all__ = [
     "Comparison",
     "Experiment",
@@ -32,23 +33,17 @@ __all__ = [
     "run",
 ]
 
-_HOME = dict.fromkeys(("compare", "graph_from_pyg", "load", "load_graph", "predict", "run"), "fedpub.api")
-_HOME |= dict.fromkeys(("Comparison", "Run"), "fedpub.notebook")
+_HOME = dict.fromkeys(("compare", "graph_from_pyg", "load", "load_graph", "predict", "run"), "fedpub.api.calls")
+_HOME |= dict.fromkeys(("Comparison", "Run"), "fedpub.api.results")
 _HOME |= {"Experiment": "fedpub.experiment", "FedpubError": "fedpub.errors", "Graph": "fedpub.data.graph"}
+_submodule = submodules(__name__)
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
-        return submodule("fedpub", name)
+        return _submodule(name)
     found = globals()[name] = getattr(importlib.import_module(_HOME[name]), name)
     return found
-
-
-def submodule(package: str, name: str) -> Any:
-    """A module of a package by its attribute, so that `import fedpub` is enough to use any."""
-    if name.startswith("_") or importlib.util.find_spec(f"{package}.{name}") is None:
-        raise AttributeError(f"module {package!r} has no attribute {name!r}")
-    return importlib.import_module(f"{package}.{name}")
 
 
 def __dir__() -> list[str]:

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
-from fedpub.algorithms.base import Algorithm, Context
 from fedpub.algorithms.fedavg import FedAvg
 from fedpub.algorithms.fedgnn import FedGNN
 from fedpub.algorithms.fedper import FedPer
@@ -17,6 +16,7 @@ from fedpub.algorithms.fedsage import FedSage
 from fedpub.algorithms.gcfl import GCFL
 from fedpub.algorithms.local import Local
 from fedpub.algorithms.oracle import Oracle
+from fedpub.algorithms.protocol import Algorithm, Context
 from fedpub.errors import FedpubError, unknown
 
 METHODS: dict[str, type[Algorithm]] = {

@@ -11,9 +11,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from fedpub.algorithms.base import Context, Notes, adopt, optimiser_of, start, train, weighted_mean
-from fedpub.data.clients import Clients
-from fedpub.tree import Message, State, Tree, broadcast, stacked, tree
+from fedpub.algorithms.protocol import Context, Notes
+from fedpub.algorithms.training import adopt, optimiser_of, start, train, weighted_mean
+from fedpub.core.tree import Message, State, Tree, broadcast, stacked, tree
+from fedpub.data.clients.stack import Clients
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,11 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from fedpub.algorithms.base import Context, Place
 from fedpub.algorithms.fedavg import FedAvg
+from fedpub.algorithms.protocol import Context, Place
+from fedpub.core.tree import Message, State, Tree, tensor, tree
+from fedpub.data.clients.subgraph import Added, Subgraph
 from fedpub.data.graph import adjacency_of
-from fedpub.data.subgraph import Added, Subgraph
-from fedpub.tree import Message, State, Tree, tensor, tree
 
 ROWS = 1024  # nodes that are compared with all others at a time
 ROUNDING = 1e-6  # cosines this close are equal; those of word counts often are, and often one half

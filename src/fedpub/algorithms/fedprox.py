@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedpub.algorithms.base import Context, adopt, optimiser_of, train
 from fedpub.algorithms.fedavg import FedAvg
-from fedpub.data.clients import Clients
-from fedpub.tree import Message, State, tree
+from fedpub.algorithms.protocol import Context
+from fedpub.algorithms.training import adopt, optimiser_of, train
+from fedpub.core.tree import Message, State, tree
+from fedpub.data.clients.stack import Clients
 
 
 @dataclass(frozen=True)

@@ -28,23 +28,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedpub.algorithms.base import MASK, Context, Notes, adopt, masked, of_part, optimiser_of, train
-from fedpub.data.clients import Clients
-from fedpub.errors import FedpubError
-from fedpub.optim import adam_init, soft_threshold
-from fedpub.similarity import (
-    P_OUT,
-    Proxy,
-    ProxyKind,
-    attention,
-    cosine,
-    feature_proxy,
-    label_similarity,
-    narrowed,
-    nearest,
-    random_proxy,
-)
-from fedpub.tree import (
+from fedpub.algorithms.protocol import Context, Notes
+from fedpub.algorithms.similarity import attention, cosine, label_similarity, nearest
+from fedpub.algorithms.training import MASK, adopt, masked, of_part, optimiser_of, train
+from fedpub.core.optim import adam_init, soft_threshold
+from fedpub.core.tree import (
     CACHED,
     Message,
     State,
@@ -59,6 +47,9 @@ from fedpub.tree import (
     tree_map,
     update,
 )
+from fedpub.data.clients.stack import Clients
+from fedpub.errors import FedpubError
+from fedpub.models.proxy import P_OUT, Proxy, ProxyKind, feature_proxy, narrowed, random_proxy
 
 
 @dataclass(frozen=True)

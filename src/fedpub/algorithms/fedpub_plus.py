@@ -10,7 +10,7 @@
 
    which training never sees.
 4. Beside it, every client trains what the method Local would (for links, the same model alone), and keeps it from the
-   round in which these models were best on average, as Local's are (`fedpub.kept`): their validation accuracy and loss
+   round in which these models were best on average, as Local's are (`core.best`): their validation accuracy and loss
    are the numbers that travel, and their means come back. A client uses the federated model where that is better by
    more than `margin` on its own validation nodes, by means over rounds with the same β, and else the model it has
    without a federation: who does not gain does not lose. Where both are right equally often, accuracy says nothing,
@@ -26,18 +26,19 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fedpub.algorithms.base import Context, Notes, train
 from fedpub.algorithms.fedpub import FedPub
-from fedpub.data.clients import Clients
+from fedpub.algorithms.protocol import Context, Notes
+from fedpub.algorithms.training import train
+from fedpub.core.best import LEVEL, better
+from fedpub.core.optim import adam_init
+from fedpub.core.tree import Message, State, Tree, for_each, stacked, tensor, tree, tree_map, update
+from fedpub.data.clients.stack import Clients
 from fedpub.errors import FedpubError
-from fedpub.kept import LEVEL, better
 from fedpub.models.base import Model
-from fedpub.models.beside import Beside, apart, together
-from fedpub.models.columns import Columns
+from fedpub.models.fallback import Beside, apart, together
+from fedpub.models.feature_dropout import Columns
 from fedpub.models.gcn import GCN
-from fedpub.optim import adam_init
 from fedpub.tasks import NodeClassification, Task
-from fedpub.tree import Message, State, Tree, for_each, stacked, tensor, tree, tree_map, update
 
 ALONE = "alone_"  # before the names of a client's state that belong to the model it trains alone
 LOCAL, LOCAL_DROPOUT = GCN(128), 0.5  # what the method Local trains where nothing else is asked for

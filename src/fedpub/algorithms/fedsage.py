@@ -27,18 +27,19 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from fedpub.algorithms.base import Context, Place
 from fedpub.algorithms.fedavg import FedAvg
-from fedpub.blocks import Segments, propagate
-from fedpub.data.clients import Clients, stack
-from fedpub.data.hiding import SAMPLED, hidden_rows, lost_neighbours, mended_rows, sampled_neighbours
-from fedpub.data.subgraph import Added, Subgraph
+from fedpub.algorithms.protocol import Context, Place
+from fedpub.core.optim import adam_init, adam_step
+from fedpub.core.rng import numpy_stream, torch_stream
+from fedpub.core.segments import Segments
+from fedpub.core.sparse import propagate
+from fedpub.core.tree import Message, State, Tree, apart, stacked, tensor, together, tree, tree_map, unlike
+from fedpub.data.clients.hiding import SAMPLED, hidden_rows, lost_neighbours, mended_rows, sampled_neighbours
+from fedpub.data.clients.stack import Clients, stack
+from fedpub.data.clients.subgraph import Added, Subgraph
 from fedpub.errors import FedpubError
 from fedpub.models.generator import FEATURE_HEAD, LATENT, Generator, greedy_loss
-from fedpub.optim import adam_init, adam_step
-from fedpub.rng import numpy_stream, torch_stream
 from fedpub.tasks import Step
-from fedpub.tree import Message, State, Tree, apart, stacked, tensor, together, tree, tree_map, unlike
 
 CLASSIFIER = "classifier:"  # before the names of the classifier that is trained beside the generator
 

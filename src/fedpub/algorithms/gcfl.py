@@ -19,10 +19,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpub.algorithms.base import Context, Notes, adopt, optimiser_of, start, train, weighted_mean
-from fedpub.data.clients import Clients
-from fedpub.similarity import cosine
-from fedpub.tree import Message, State, Tree, broadcast, flatten, select, stacked, tensor, tree, update
+from fedpub.algorithms.protocol import Context, Notes
+from fedpub.algorithms.similarity import cosine
+from fedpub.algorithms.training import adopt, optimiser_of, start, train, weighted_mean
+from fedpub.core.tree import Message, State, Tree, broadcast, flatten, select, stacked, tensor, tree, update
+from fedpub.data.clients.stack import Clients
 
 
 @dataclass(frozen=True)

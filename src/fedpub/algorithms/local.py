@@ -11,9 +11,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from fedpub.algorithms.base import Context, Notes, optimiser_of, start, train
-from fedpub.data.clients import Clients
-from fedpub.tree import Message, State, Tree, tree
+from fedpub.algorithms.protocol import Context, Notes
+from fedpub.algorithms.training import optimiser_of, start, train
+from fedpub.core.tree import Message, State, Tree, tree
+from fedpub.data.clients.stack import Clients
 
 
 @dataclass(frozen=True)

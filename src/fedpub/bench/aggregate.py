@@ -10,9 +10,9 @@ import torch
 from fedpub.algorithms import FedPub
 from fedpub.bench.roofline import Work, measure
 from fedpub.bench.timing import Timing, in_turns, peak_bytes
+from fedpub.core.rng import torch_stream
+from fedpub.core.tree import Message, State, tree
 from fedpub.experiment import Experiment
-from fedpub.rng import torch_stream
-from fedpub.tree import Message, State, tree
 
 COMMUNITIES = 10  # of clients: those of one have similar embeddings
 

@@ -14,16 +14,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedpub.algorithms.similarity import attention, cosine
 from fedpub.bench import flower
 from fedpub.bench.roofline import Machine, measure, round_work
 from fedpub.bench.timing import Timing, in_turns, peak_bytes
-from fedpub.data.subgraph import Subgraph
+from fedpub.data.clients.subgraph import Subgraph
 from fedpub.engine.setup import set_up
 from fedpub.engine.simulate import Federation, simulate
 from fedpub.errors import FedpubError, unknown
 from fedpub.experiment import Experiment
-from fedpub.running import prepare
-from fedpub.similarity import attention, cosine, proxy_structure, random_proxy
+from fedpub.experiment.prepare import prepare
+from fedpub.models.proxy import proxy_structure, random_proxy
 
 
 def bench_engine(

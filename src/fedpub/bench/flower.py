@@ -70,7 +70,7 @@ def seconds_per_round(experiment: Experiment, clients: int, root: Path | None) -
 def _data(experiment: str, root: Path | None) -> Any:
     """What every worker process loads once."""
     from fedpub.bench.engine import pyg_data
-    from fedpub.running import prepare
+    from fedpub.experiment.prepare import prepare
 
     federation = prepare(Experiment.from_json(experiment, Path()), root).federation
     norms: dict[int, torch.Tensor] = {}

@@ -7,11 +7,11 @@ import time
 import torch
 
 from fedpub.bench.timing import Timing, peak_bytes
+from fedpub.core.rng import torch_stream
+from fedpub.data.clients.partition import partition
+from fedpub.data.clients.split import split
+from fedpub.data.clients.statistics import partition_statistics
 from fedpub.data.graph import Graph, undirected
-from fedpub.data.partition import partition
-from fedpub.data.split import split
-from fedpub.data.statistics import partition_statistics
-from fedpub.rng import torch_stream
 
 CLASSES, SPREAD = 10, 200  # most edges join nodes whose numbers are close
 

@@ -16,16 +16,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpub.algorithms.base import Algorithm, Context, Defence
-from fedpub.data.clients import Clients
+from fedpub.algorithms.protocol import Algorithm, Context, Defence
+from fedpub.core.rng import torch_stream
+from fedpub.core.tree import Message, State, Tree, tensor, tree
+from fedpub.data.clients.stack import Clients
 from fedpub.engine.robust import STEPS
 from fedpub.engine.simulate import simulate
 from fedpub.errors import FedpubError, unknown
 from fedpub.experiment import Experiment
-from fedpub.results import Record, Row
-from fedpub.rng import torch_stream
-from fedpub.running import Prepared, prepare
-from fedpub.tree import Message, State, Tree, tensor, tree
+from fedpub.experiment.prepare import Prepared, prepare
+from fedpub.store.record import Record, Row
 
 HOSTILE = 0
 HUGE = 2**62  # examples

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 import torch
 
-from fedpub.blocks import SparseRows
-from fedpub.data.clients import Clients
+from fedpub.core.sparse import SparseRows
+from fedpub.data.clients.stack import Clients
 from fedpub.experiment import Experiment
-from fedpub.similarity import BLOCK_NODES, BLOCKS
+from fedpub.models.proxy import BLOCK_NODES, BLOCKS
 
 SIDE, COPIED, REPEATS = 2048, 2**25, 7
 

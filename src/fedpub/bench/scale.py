@@ -11,12 +11,12 @@ import time
 import torch
 
 from fedpub.bench.timing import Timing, peak_bytes
+from fedpub.core.rng import torch_stream
+from fedpub.data.clients.subgraph import Subgraph
 from fedpub.data.graph import undirected
-from fedpub.data.subgraph import Subgraph
-from fedpub.engine.plan import within
+from fedpub.engine.fitting import within
 from fedpub.engine.simulate import Federation, simulate
 from fedpub.experiment import Experiment
-from fedpub.rng import torch_stream
 
 CLASSES, DEGREE = 5, 8
 

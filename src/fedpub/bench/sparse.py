@@ -9,10 +9,10 @@ import scipy.sparse as sp
 import torch
 
 from fedpub.bench.timing import Timing, in_turns
-from fedpub.blocks import Segments, SparseRows, rows_matmul
-from fedpub.data.graph import from_scipy
+from fedpub.core.rng import numpy_stream
+from fedpub.core.segments import Segments, rows_matmul
+from fedpub.core.sparse import SparseRows, from_scipy
 from fedpub.engine.memory import keep_buffers
-from fedpub.rng import numpy_stream
 
 HIDDEN = 128
 

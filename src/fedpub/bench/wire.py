@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedpub.engine.table import by_letters
-from fedpub.engine.wire import Precision
 from fedpub.experiment import Experiment
+from fedpub.federation.table import by_letters
+from fedpub.federation.wire import Precision
 
 # How strongly masks are driven to zero: the L1 and the masks' learning rate.
 STRENGTHS: dict[str, dict[str, Any]] = {

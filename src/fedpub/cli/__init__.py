@@ -13,8 +13,8 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fedpub import __version__
 from fedpub.errors import FedpubError, unknown
+from fedpub.version import __version__
 
 # What is typed: (module:function, one line for the overview). A function named *_verb makes the verb of its arguments.
 VERBS: dict[str, tuple[str, str]] = {

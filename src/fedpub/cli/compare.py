@@ -11,13 +11,14 @@ from typing import Annotated, Any
 import tyro
 
 from fedpub.algorithms import METHODS
-from fedpub.cli.show import STDOUT, JsonFile, as_json, progress, show_comparison
-from fedpub.comparison import Run, plan, scores, to_json
-from fedpub.comparison import compare as compare_runs
-from fedpub.comparison import markdown as to_markdown
+from fedpub.cli.show import STDOUT, JsonFile, as_json, show_comparison
+from fedpub.core.files import write_text
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
-from fedpub.files import write_text
+from fedpub.runs.comparison import Run, plan, scores, to_json
+from fedpub.runs.comparison import compare as compare_runs
+from fedpub.runs.comparison import markdown as to_markdown
+from fedpub.runs.progress import progress
 
 EVERY_METHOD = ("fedpub", *(name for name in METHODS if name != "fedpub"))
 

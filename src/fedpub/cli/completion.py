@@ -21,8 +21,8 @@ from typing import Any, Literal, get_args
 
 import tyro
 
-from fedpub import __version__
 from fedpub.cli import VERBS, main
+from fedpub.version import __version__
 
 WIDTH = "80"  # of the help that is read: at this width it has one column
 # A flag begins a line of the help; its explanation stands two spaces behind it, or further in on the lines below.
@@ -124,11 +124,11 @@ def verbs() -> list[Verb]:
 def _known() -> dict[str, tuple[str, ...]]:
     """The values of flags that take a name."""
     from fedpub.algorithms import METHODS
+    from fedpub.data.clients.partition import SCENARIOS
     from fedpub.data.datasets import names
-    from fedpub.data.partition import SCENARIOS
     from fedpub.models import MODELS
+    from fedpub.runs.tracking import SINKS
     from fedpub.tasks import TASKS
-    from fedpub.track import SINKS
 
     known: dict[str, Iterable[str]] = {"--method": METHODS, "--methods": METHODS, "--task": TASKS, "--track": SINKS}
     known |= {"--model": MODELS, "--device": ("cpu", "cuda")}

@@ -15,12 +15,14 @@ from rich.text import Text
 
 from fedpub.algorithms import METHODS
 from fedpub.cli.run import OneRun, named_method
-from fedpub.cli.show import as_json, progress, say, show_result
-from fedpub.engine.federate import Terms
+from fedpub.cli.show import as_json, show_result
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
-from fedpub.results import Record, RunDirectory, read_rows
-from fedpub.running import Result
+from fedpub.federation.coordinator import Terms
+from fedpub.runs.progress import progress, say
+from fedpub.runs.simulated import Result
+from fedpub.store.directory import RunDirectory, read_rows
+from fedpub.store.record import Record
 
 flat: Any = tyro.conf.OmitArgPrefixes
 INTERRUPTED = 130  # as a shell has it
@@ -77,11 +79,11 @@ def init_verb(arguments: list[str]) -> Callable[..., None]:
             port: The port that sites connect to.
             days: How long the certificate is valid.
         """
-        from fedpub.engine.flower.coordinator import write_app
-        from fedpub.engine.flower.folder import CoordinatorConfig, CoordinatorFolder
-        from fedpub.engine.flower.keys import make_authority, make_certificate
-        from fedpub.engine.flower.processes import require_flower
-        from fedpub.files import write_text
+        from fedpub.core.files import write_text
+        from fedpub.flower.coordinator import write_app
+        from fedpub.flower.folder import CoordinatorConfig, CoordinatorFolder
+        from fedpub.flower.keys import make_authority, make_certificate
+        from fedpub.flower.processes import require_flower
 
         require_flower()
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -124,9 +126,9 @@ def admit(
         folder: The coordinator's folder.
         id: The site's name, where it is not the one in the file.
     """
-    from fedpub.engine.flower.folder import CoordinatorConfig, CoordinatorFolder
-    from fedpub.engine.flower.keys import admit as admitted
-    from fedpub.engine.flower.keys import fingerprint
+    from fedpub.flower.folder import CoordinatorConfig, CoordinatorFolder
+    from fedpub.flower.keys import admit as admitted
+    from fedpub.flower.keys import fingerprint
 
     CoordinatorConfig.load(folder)
     if not keys:
@@ -167,7 +169,7 @@ def start(
         verbose: A line for every round on the error output, and where an error came from.
         json: Print the result as JSON; what happens to sites is then on the error output.
     """
-    from fedpub.engine.flower.coordinator import Running
+    from fedpub.flower.coordinator import Running
 
     try:
         with Running(folder, resume, joins) as running:
@@ -205,8 +207,8 @@ def status(folder: Path = Path("coordinator"), json: bool = False) -> None:
         folder: The coordinator's folder.
         json: Print it as JSON.
     """
-    from fedpub.engine.flower.folder import CoordinatorConfig, CoordinatorFolder
-    from fedpub.engine.flower.keys import read_admitted
+    from fedpub.flower.folder import CoordinatorConfig, CoordinatorFolder
+    from fedpub.flower.keys import read_admitted
 
     place, config = CoordinatorFolder(folder), CoordinatorConfig.load(folder)
     out = place.out(config)
@@ -287,7 +289,7 @@ def local_verb(arguments: list[str]) -> Callable[..., None]:
             verbose: A line for every round on the error output, and where an error came from.
             json: Print the result as JSON; what happens to sites is then on the error output.
         """
-        from fedpub.engine.flower.local import deploy_local
+        from fedpub.flower.local import deploy_local
 
         terms.check()
         wanted = replace(Experiment(**vars(experiment)), method=chosen, options=asdict(method), clients=sites)

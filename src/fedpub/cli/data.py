@@ -9,11 +9,11 @@ from rich.table import Table
 
 from fedpub.cli.show import as_json
 from fedpub.data import datasets
+from fedpub.data.clients.partition import Partition, cached_partition, default_scenario
+from fedpub.data.clients.partition import partition as make_partition
+from fedpub.data.clients.split import split, without_training
+from fedpub.data.clients.statistics import PartitionStatistics, partition_statistics
 from fedpub.data.download import cache_folder
-from fedpub.data.partition import Partition, cached_partition, default_scenario
-from fedpub.data.partition import partition as make_partition
-from fedpub.data.split import split, without_training
-from fedpub.data.statistics import PartitionStatistics, partition_statistics
 
 
 def list_(json: bool = False) -> None:

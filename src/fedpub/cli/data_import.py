@@ -54,9 +54,10 @@ def import_(
     from rich.table import Table
 
     from fedpub.cli.show import as_json
-    from fedpub.data.encoding import Encoding
-    from fedpub.data.tables import check_outputs, from_tables
-    from fedpub.files import write_text
+    from fedpub.core.files import write_text
+    from fedpub.data.tables import from_tables
+    from fedpub.data.tables.encoding import Encoding
+    from fedpub.data.tables.importing import check_outputs
 
     check_outputs(out, encoding_out, [*nodes, *edges], force)
     imported = from_tables(

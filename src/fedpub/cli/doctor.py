@@ -8,7 +8,7 @@ import textwrap
 from dataclasses import asdict
 from json import dumps
 
-from fedpub.doctor import Finding, examine
+from fedpub.cli.checkup import Finding, examine
 
 INDENT = 9  # the width of the states
 

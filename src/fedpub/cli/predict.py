@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedpub.data.graph import Graph
-    from fedpub.model_files import ModelCard
-    from fedpub.prediction import Prediction
+    from fedpub.runs.prediction import Prediction
+    from fedpub.store.model_files import ModelCard
 
 
 def predict(
@@ -40,10 +40,10 @@ def predict(
     from rich.console import Console
     from rich.table import Table
 
-    import fedpub.prediction as of
+    import fedpub.runs.prediction as of
     from fedpub.cli.show import as_json
     from fedpub.data.datasets import load
-    from fedpub.model_files import open_model
+    from fedpub.store.model_files import open_model
 
     of.check_out(out, [Path(graph), *([pairs] if pairs else [])])
     weights, card = open_model(model, client, data_root)
@@ -75,7 +75,7 @@ def predict(
 
 def _classes(found: Prediction, card: ModelCard, graph: Graph) -> dict[str, Any]:
     """The summary of predicted classes as numbers."""
-    from fedpub.prediction import accuracy
+    from fedpub.runs.prediction import accuracy
 
     counts = found.class_N.bincount(minlength=len(card.classes)).tolist()
     right, labelled = accuracy(found, card, graph) or (None, 0)

@@ -10,8 +10,8 @@ from typing import Annotated
 import tyro
 
 from fedpub.cli.show import as_json
+from fedpub.core.files import write_text
 from fedpub.errors import FedpubError
-from fedpub.files import write_text
 from fedpub.report import tables
 from fedpub.report.live import server
 from fedpub.report.load import load

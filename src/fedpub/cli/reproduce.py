@@ -12,8 +12,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from fedpub.cli.completion import known_recipes
-from fedpub.cli.show import as_json, check_loudness, say
+from fedpub.cli.show import as_json
 from fedpub.errors import FedpubError, unknown
+from fedpub.runs.progress import check_loudness, say
 
 if TYPE_CHECKING:
     from fedpub.paper.recipe import Settings

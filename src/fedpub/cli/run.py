@@ -11,12 +11,14 @@ from typing import Annotated, Any
 import tyro
 
 from fedpub.algorithms import METHODS, check_owned, method_called
-from fedpub.cli.show import progress, show_result
+from fedpub.cli.show import show_result
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
-from fedpub.results import Row, RunDirectory
-from fedpub.running import run
-from fedpub.track import Tracker
+from fedpub.runs.progress import progress
+from fedpub.runs.simulated import run
+from fedpub.runs.tracking import Tracker
+from fedpub.store.directory import RunDirectory
+from fedpub.store.record import Row
 
 SETTINGS = {one.name for one in fields(Experiment)}
 

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import json
 import math
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from tyro.constructors import PrimitiveConstructorSpec
 
-from fedpub.errors import FedpubError
-
 if TYPE_CHECKING:
-    from fedpub.comparison import Run, Score
-    from fedpub.results import Row
-    from fedpub.running import Result
+    from fedpub.runs.comparison import Run, Score
+    from fedpub.runs.simulated import Result
+    from fedpub.store.record import Row
 
 SECOND = {"test_f1": "macro-F1", "test_ap": "average precision"}  # further metrics of the tasks
 
@@ -54,7 +49,7 @@ def as_json(found: Any, wanted: bool | Path | None) -> bool:
         return False
     text = json.dumps(_plain(found), indent=2)
     if isinstance(wanted, Path) and wanted != STDOUT:
-        from fedpub.files import write_text
+        from fedpub.core.files import write_text
 
         write_text(wanted, text + "\n")
         return False
@@ -75,62 +70,8 @@ def _plain(found: Any) -> Any:
     return str(found) if isinstance(found, Path) else found
 
 
-def say(line: str) -> None:
-    """A line on how things go: beside the result, never in it."""
-    print(line, file=sys.stderr, flush=True)
-
-
-class Bar:
-    """A live bar with round, metric and time left, or a line for every round; over `total` runs."""
-
-    def __init__(self, bar: Progress, total: int, lines: bool) -> None:
-        self._bar, self._total, self._done, self._lines = bar, total, 0, lines
-        self._task = bar.add_task("round", total=None, run="", values="")
-
-    def _run(self) -> str:
-        return f"run {self._done + 1}/{self._total}  " if self._total > 1 else ""
-
-    def on_step(self, name: str, done: int, total: int) -> None:
-        """An exchange before the first round."""
-        self._bar.update(self._task, description="set-up", completed=done, total=total, run=self._run(), values=name)
-        if self._lines:
-            say(f"{self._run()}set-up {done}/{total}  {name}")
-
-    def on_round(self, row: Row, rounds: int) -> None:
-        values = f"val {100 * row.mean('val'):.2f}  test {100 * row.mean('test'):.2f}"
-        shown: dict[str, Any] = {"description": "round", "run": self._run(), "values": values}
-        self._bar.update(self._task, completed=row.round, total=rounds, **shown)
-        if self._lines:
-            say(f"{self._run()}round {row.round}/{rounds}  {values}  {row.seconds:.2f} s")
-        if row.round == rounds:
-            self._done += 1
-            self._bar.reset(self._task, total=rounds, **shown)
-
-
-@contextmanager
-def progress(quiet: bool, verbose: bool = False, total: int = 1) -> Iterator[Bar]:
-    """A bar on the error output, where that is a terminal; in its place nothing, or a line for every round."""
-    check_loudness(quiet, verbose)
-    columns = (
-        TextColumn("{task.fields[run]}{task.description}"),
-        MofNCompleteColumn(),
-        BarColumn(),
-        TextColumn("{task.fields[values]}"),
-        TimeRemainingColumn(),
-    )
-    console = Console(stderr=True)
-    hidden = quiet or verbose or not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
-        yield Bar(bar, total, verbose)
-
-
-def check_loudness(quiet: bool, verbose: bool) -> None:
-    if quiet and verbose:
-        raise FedpubError("--quiet and --verbose contradict each other; leave one of them out")
-
-
 def show_result(found: Result, json: bool = False) -> None:
-    from fedpub.results import baseline_of, not_above
+    from fedpub.store.record import baseline_of, not_above
 
     summary = found.summary
     if as_json({**summary, "idle_clients": found.idle, "out": found.path}, json):
@@ -181,7 +122,7 @@ def splits(rows: Sequence[Row]) -> list[str]:
 
 
 def show_comparison(runs: Sequence[Run], lines: Sequence[Score]) -> None:
-    from fedpub.comparison import baselines, not_above_in
+    from fedpub.runs.comparison import baselines, not_above_in
 
     cells = list(dict.fromkeys(one.cell for one in runs))
     seeds = len({one.seed for one in runs})

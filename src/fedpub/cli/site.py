@@ -29,11 +29,11 @@ def init(id: str, coordinator: str, graph: Path, ca: Path = Path("ca.pem"), fold
         ca: The coordinator's ca.pem.
         folder: Where; else a folder with the site's name.
     """
+    from fedpub.core.files import write_text
     from fedpub.data.graph import Graph
-    from fedpub.engine.flower.keys import fingerprint, make_site_key
-    from fedpub.engine.flower.processes import require_flower
-    from fedpub.engine.flower.sites import AUTHORITY, SiteConfig
-    from fedpub.files import write_text
+    from fedpub.flower.keys import fingerprint, make_site_key
+    from fedpub.flower.processes import require_flower
+    from fedpub.flower.sites import AUTHORITY, SiteConfig
 
     require_flower()
     place = folder or Path(id)
@@ -75,8 +75,8 @@ def start(
         once: End when a run is finished.
         wait: Wait for a coordinator that cannot be reached; else say so and end.
     """
-    from fedpub.engine.flower.site import run_site
-    from fedpub.engine.flower.sites import SiteConfig, agree
+    from fedpub.flower.site import run_site
+    from fedpub.flower.sites import SiteConfig, agree
 
     if folder is None and id is None:
         raise FedpubError("name the site: --folder FOLDER, or --id NAME for the folder of that name")
@@ -112,7 +112,7 @@ def join(folder: Path, wait: bool = True, json: bool = False) -> None:
         wait: Wait for a coordinator that cannot be reached; else say so and end.
         json: Print the result as JSON.
     """
-    from fedpub.engine.joining import RESULT
+    from fedpub.federation.joining import RESULT
 
     (folder / RESULT).unlink(missing_ok=True)
     with redirect_stdout(sys.stderr) if json else nullcontext():
@@ -149,10 +149,10 @@ def audit(folder: Path, experiment: Path | None = None, dump: Path | None = None
         dump: Also write the decoded tensors to this safetensors file.
         json: Print it as JSON.
     """
-    from fedpub.engine.audit import would_send
-    from fedpub.engine.flower.sites import open_site
-    from fedpub.files import write_tensors
-    from fedpub.tree import pack
+    from fedpub.core.files import write_tensors
+    from fedpub.core.tree import pack
+    from fedpub.federation.audit import would_send
+    from fedpub.flower.sites import open_site
 
     found = would_send(open_site(folder), experiment)
     if dump:

@@ -1,9 +1,5 @@
 """From a named or an own graph to the clients of an experiment."""
 
-from typing import Any
+from fedpub.core.lazy import submodules
 
-from fedpub import submodule
-
-
-def __getattr__(name: str) -> Any:
-    return submodule("fedpub.data", name)
+__getattr__ = submodules(__name__)

@@ -14,9 +14,10 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from fedpub.data import split
+from fedpub.core.sparse import from_scipy, to_scipy
+from fedpub.data.clients import split
 from fedpub.data.download import RawFile, cache_folder, data_root, locate
-from fedpub.data.graph import Graph, from_scipy, largest_component, row_normalised, to_scipy, undirected
+from fedpub.data.graph import Graph, largest_component, row_normalised, undirected
 from fedpub.data.synthetic import SYNTHETIC, communities_graph
 from fedpub.errors import FedpubError, unknown
 

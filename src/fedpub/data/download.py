@@ -9,8 +9,8 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedpub.core.files import atomic
 from fedpub.errors import FedpubError
-from fedpub.files import atomic
 
 TIMEOUT_S = 20
 CHUNK = 1 << 18

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +17,12 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from fedpub.core.files import read_tensors, write_tensors
+from fedpub.core.sparse import _row_blocks, csr, from_scipy, select_rows, to_scipy
 from fedpub.errors import FedpubError
-from fedpub.files import read_tensors, write_tensors
 
 FORMAT = "fedpub-graph-1"
 NO_LABEL = -1
-ROWS = 2**14  # of dense features that are looked at in a sparse form
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,42 +264,6 @@ def row_normalised(graph: Graph) -> Graph:
     total = np.asarray(x.sum(1)).ravel()
     x = sp.diags(1 / np.maximum(total, 1)).astype(x.dtype) @ x
     return replace(graph, x=from_scipy(x) if graph.x.layout == torch.sparse_csr else torch.from_numpy(x.toarray()))
-
-
-def csr(indptr: Tensor, indices: Tensor, values: Tensor, shape: tuple[int, ...]) -> Tensor:
-    if not len(indices):  # NumPy's empty arrays may have a stride of 0, which some versions of torch refuse
-        indices, values = torch.empty(0, dtype=indices.dtype), torch.empty(0, dtype=values.dtype)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-        return torch.sparse_csr_tensor(indptr, indices, values, size=shape, check_invariants=True)
-
-
-def to_scipy(x: Tensor) -> Any:
-    """A SciPy CSR matrix of a dense or sparse tensor."""
-    if x.layout == torch.sparse_csr:
-        parts = (x.values().numpy(), x.col_indices().numpy(), x.crow_indices().numpy())
-        return sp.csr_matrix(parts, shape=tuple(x.shape))
-    return sp.csr_matrix(x.numpy())
-
-
-def _row_blocks(x: Tensor) -> Iterator[Any]:
-    """The rows as SciPy CSR matrices, column indices sorted: all of them, or where `x` is dense so many at a time."""
-    for block in [x] if x.layout == torch.sparse_csr else torch.split(x, ROWS):
-        made = to_scipy(block)
-        made.sort_indices()
-        yield made
-
-
-def from_scipy(x: Any) -> Tensor:
-    """A sparse CSR tensor of a SciPy matrix, column indices sorted."""
-    x = x.tocsr()
-    x.sort_indices()
-    index = (torch.from_numpy(x.indptr.astype(np.int64)), torch.from_numpy(x.indices.astype(np.int64)))
-    return csr(*index, torch.from_numpy(x.data), x.shape)
-
-
-def select_rows(x: Tensor, rows: Tensor) -> Tensor:
-    return from_scipy(to_scipy(x)[rows.numpy()]) if x.layout == torch.sparse_csr else x[rows]
 
 
 def _describe(tensor: Tensor) -> str:

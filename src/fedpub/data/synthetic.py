@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from fedpub.core.rng import numpy_stream
 from fedpub.data.graph import Graph, undirected
-from fedpub.rng import numpy_stream
 
 TOPIC_SPREAD = 0.05  # small: few words make a topic
 

@@ -1,9 +1,5 @@
-"""Engines carry a method's messages: `simulate` between clients in this process."""
+"""The simulator: all clients in this process, stacked."""
 
-from typing import Any
+from fedpub.core.lazy import submodules
 
-from fedpub import submodule
-
-
-def __getattr__(name: str) -> Any:
-    return submodule("fedpub.engine", name)
+__getattr__ = submodules(__name__)

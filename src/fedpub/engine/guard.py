@@ -17,9 +17,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedpub.algorithms.base import Algorithm, Context, Starts
-from fedpub.data.clients import Clients
-from fedpub.tree import Message, State, Tree, for_each, tree
+from fedpub.algorithms.protocol import Algorithm, Context, Starts
+from fedpub.core.tree import Message, State, Tree, for_each, tree
+from fedpub.data.clients.stack import Clients
 
 MARGIN = 0.2  # accuracy, or area under the curve
 

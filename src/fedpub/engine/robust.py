@@ -10,8 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedpub.algorithms.base import Context
-from fedpub.tree import CACHED, Message, Tree, for_each, tensor, tree
+from fedpub.algorithms.protocol import Context
+from fedpub.core.tree import CACHED, Message, Tree, for_each, tensor, tree
 
 STEPS = 2.0  # times the median site's step: how long a step may be
 ENTRIES = 3.0  # times what entries move by at the median site: how far one may that fewer than three sites sent

@@ -14,15 +14,16 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from fedpub.algorithms.base import Algorithm, Context, NeedsSetup, Place
-from fedpub.data.graph import csr, from_scipy, to_scipy
-from fedpub.data.subgraph import Added
+from fedpub.algorithms.protocol import Algorithm, Context, NeedsSetup, Place
+from fedpub.core.files import read_tensors, write_tensors
+from fedpub.core.sparse import csr, from_scipy, to_scipy
+from fedpub.core.tree import Message
+from fedpub.data.clients.subgraph import Added
 from fedpub.engine.memory import keep_buffers
-from fedpub.engine.simulate import Federation, check_declared, check_numbers, first_weights
+from fedpub.engine.rounds import check_declared
+from fedpub.engine.simulate import Federation, check_numbers, first_weights
 from fedpub.engine.size import message_bytes
 from fedpub.errors import FedpubError
-from fedpub.files import read_tensors, write_tensors
-from fedpub.tree import Message
 
 OnStep = Callable[[str, int, int], None]  # what was done, exchanges that are complete, and of how many
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpub.tree import State, pack, put, unpack
+from fedpub.core.tree import State, pack, put, unpack
 
 
 class Shelf:

@@ -16,48 +16,20 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fedpub.algorithms.base import Algorithm, Context, NeedsSetup, Notes
-from fedpub.data.clients import Clients, Report, stack
-from fedpub.data.subgraph import Subgraph
+from fedpub.algorithms.protocol import Algorithm, Context, NeedsSetup, Notes
+from fedpub.core.tree import Message, State, Tree, put, select, state_map, tensor, tree_map
+from fedpub.data.clients.stack import Clients, Report, stack
+from fedpub.data.clients.subgraph import Subgraph
+from fedpub.engine.cuda_graph import Recorded
 from fedpub.engine.guard import guarded
 from fedpub.engine.memory import keep_buffers
-from fedpub.engine.recorded import Recorded
 from fedpub.engine.robust import defended
+from fedpub.engine.rounds import Round, Snapshot, check_declared, drawn_weights, measure, participants
 from fedpub.engine.shelf import Shelf
 from fedpub.engine.size import message_bytes
 from fedpub.errors import FedpubError
 from fedpub.models.base import dropout_seeds
-from fedpub.models.beside import SECOND, Beside
-from fedpub.rng import numpy_stream, torch_stream
 from fedpub.tasks.base import Task
-from fedpub.tree import Message, State, Tree, not_zero, put, select, state_map, tensor, tree_map
-
-
-@dataclass(frozen=True, eq=False)
-class Snapshot:
-    """All that a federation needs to go on after a round.
-
-    The engine goes on with the same tensors: a snapshot is good until the next round is asked for, or a copy is made.
-    """
-
-    round: int  # the last one that is complete
-    server: State
-    clients: State
-
-
-@dataclass(frozen=True, eq=False)
-class Round:
-    """A complete round: its state and what was measured after local training."""
-
-    snapshot: Snapshot
-    took_part_R: Tensor
-    metrics: dict[str, Tensor]  # of the task, each [R]
-    loss_R: Tensor  # NaN for a client that did not take part
-    sparsity_R: Tensor  # share of exact zeros among the entries of the personal weight matrices
-    bytes_up_R: Tensor
-    bytes_down_R: Tensor
-    ids: Tensor  # who took part
-    notes: Notes  # of the server step
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,16 +71,6 @@ def first_weights(federation: Federation, ctx: Context) -> Tree:
     """The weights that everybody starts from, without a client axis."""
     w0 = drawn_weights(ctx, federation.num_features, federation.num_classes)
     return tree_map(lambda leaf: leaf.to(federation.device, federation.dtype), w0)
-
-
-def drawn_weights(ctx: Context, num_features: int, num_classes: int) -> Tree:
-    """The first parameters of the model and of the task, in double precision."""
-    stream = torch_stream(ctx.seed, "init")
-    w0 = ctx.model.init(num_features, ctx.task.outputs(num_classes), stream)
-    own = ctx.task.init(stream)
-    if isinstance(ctx.model, Beside):
-        w0 |= {SECOND + name: leaf for name, leaf in own.items()}
-    return w0 | own
 
 
 def simulate(
@@ -183,26 +145,6 @@ def _round_seeds(ctx: Context, number: int, device: torch.device) -> Tensor:
 def check_numbers(federation: Federation) -> None:
     if [own.id for own in federation.subgraphs] != list(range(federation.num_clients)):
         raise ValueError("the clients of a federation are numbered 0, 1, 2, ... in their order")
-
-
-def check_version(start: Snapshot, server: State, clients: State) -> None:
-    """That a checkpoint has all that a first state has."""
-    if lacking := (server.keys() - start.server.keys()) | (clients.keys() - start.clients.keys()):
-        raise FedpubError(
-            f"the checkpoint is of an earlier version, which did not keep {', '.join(sorted(lacking))}: resume the run "
-            "with that version, or start it again in another directory"
-        )
-
-
-def participants(seed: int, number: int, clients: int, fraction: float, failures: float) -> list[int]:
-    """Who takes part in a round, ascending: a share of the clients, less those that fail."""
-    stream = numpy_stream(seed, "participants", number)
-    count = max(1, round(fraction * clients))
-    chosen = sorted(stream.permutation(clients)[:count].tolist()) if count < clients else list(range(clients))
-    if not failures:
-        return chosen
-    lost = numpy_stream(seed, "failures", number).random(clients) < failures
-    return [client for client in chosen if not lost[client]]
 
 
 # What is measured of every client that takes part, and with the task's metrics of every reported one.
@@ -302,12 +244,6 @@ def can_record(algorithm: Algorithm, ctx: Context, federation: Federation, clien
     return bool((step_K == step_K[0]).all())
 
 
-def check_declared(algorithm: Algorithm, up: Message) -> None:
-    """That nothing leaves a client but what its method declares."""
-    if extra := set(up) - algorithm.uploads:
-        raise AssertionError(f"{type(algorithm).__name__} tried to send {sorted(extra)}, which it does not declare")
-
-
 def _check_finite(what: str, value_K: Tensor, ids: Tensor, number: int) -> None:
     finite_K = torch.isfinite(value_K)
     if not finite_K.all():
@@ -317,19 +253,3 @@ def _check_finite(what: str, value_K: Tensor, ids: Tensor, number: int) -> None:
             f"the {what} of client {client} is {value} in round {number}: training diverged; lower `lr`, or look at "
             "that client's features; what was saved before stays"
         )
-
-
-@torch.no_grad()
-def measure(algorithm: Algorithm, ctx: Context, own: State, data: Clients) -> tuple[dict[str, Tensor], Tensor]:
-    """The task's metrics and the sparsity of every reported client, and the sum of every client's weights."""
-    weights = algorithm.personal(own)
-    total_K = torch.stack([leaf.flatten(1).sum(1) for leaf in weights.values()]).sum(0)
-    metrics = ctx.task.evaluate(ctx.model, weights, data)
-    return metrics | {"sparsity": sparsity(weights)[data.report.model_R]}, total_K
-
-
-def sparsity(weights: Tree) -> Tensor:
-    """The share of exact zeros among the entries of a client's weight matrices, [K]; without a model beside them."""
-    matrices = [leaf for name, leaf in weights.items() if leaf.dim() >= 3 and not name.startswith(SECOND)]
-    kept_K = torch.stack([not_zero(leaf).flatten(1).sum(1) for leaf in matrices]).sum(0)
-    return 1 - kept_K / sum(leaf[0].numel() for leaf in matrices)

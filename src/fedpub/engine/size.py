@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedpub.tree import Message, tree
+from fedpub.core.tree import Message, tree
 
 ACTIVE = "active"
 

@@ -10,12 +10,12 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from fedpub.blocks import Segments
-from fedpub.data.clients import Clients
-from fedpub.data.subgraph import Propagation
-from fedpub.rng import client_keys, derive, dropout_mask
-from fedpub.similarity import Proxy
-from fedpub.tree import Tree
+from fedpub.core.rng import client_keys, derive, dropout_mask
+from fedpub.core.segments import Segments
+from fedpub.core.tree import Tree
+from fedpub.data.clients.stack import Clients
+from fedpub.data.clients.subgraph import Propagation
+from fedpub.models.proxy import Proxy
 
 
 class Model(Protocol):

@@ -13,12 +13,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedpub.blocks import propagate, rows_step, segment_add, segment_matmul
-from fedpub.data.clients import Clients
-from fedpub.data.subgraph import Propagation
+from fedpub.core.segments import rows_step, segment_add, segment_matmul
+from fedpub.core.sparse import propagate
+from fedpub.core.tree import Tree
+from fedpub.data.clients.stack import Clients
+from fedpub.data.clients.subgraph import Propagation
 from fedpub.models.base import Dropout, glorot
-from fedpub.similarity import Proxy
-from fedpub.tree import Tree
+from fedpub.models.proxy import Proxy
 
 
 @dataclass(frozen=True)

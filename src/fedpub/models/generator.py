@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedpub.blocks import Segments, segment_add, segment_matmul
-from fedpub.data.clients import Clients
+from fedpub.core.segments import Segments, segment_add, segment_matmul
+from fedpub.core.tree import Tree
+from fedpub.data.clients.stack import Clients
 from fedpub.models.base import Model, glorot
-from fedpub.tree import Tree
 
 LATENT, HEAD = 64, 64  # widths
 ENCODER = "encoder."

@@ -16,13 +16,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedpub.blocks import segment_add, segment_matmul
-from fedpub.data.clients import Clients
-from fedpub.data.subgraph import Propagation
+from fedpub.core.segments import segment_add, segment_matmul
+from fedpub.core.tree import Tree
+from fedpub.data.clients.stack import Clients
+from fedpub.data.clients.subgraph import Propagation
 from fedpub.models.base import Dropout
+from fedpub.models.proxy import Proxy
 from fedpub.models.sage import first_layer, init_pairs, mean_output, proxy_layer, second_layer, seen_pairs
-from fedpub.similarity import Proxy
-from fedpub.tree import Tree
 
 
 @dataclass(frozen=True)

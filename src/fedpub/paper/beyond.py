@@ -11,7 +11,7 @@ from fedpub.algorithms.fedpub_plus import FedPubPlus
 from fedpub.paper.main import cells
 from fedpub.paper.recipe import TITLES, Artefact, Grid, Rows, Settings
 from fedpub.paper.store import Job, Outcomes
-from fedpub.significance import deviation
+from fedpub.runs.significance import deviation
 
 FIVE = ("cora", "citeseer", "pubmed", "computers", "photo")
 SCENARIOS = {"disjoint": (5, 10, 20), "overlapping": (10, 30, 50)}

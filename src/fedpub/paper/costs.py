@@ -12,7 +12,7 @@ from fedpub.data.synthetic import SYNTHETIC
 from fedpub.paper.main import QUICK, ROWS, cells
 from fedpub.paper.recipe import ALL, COLOURS, METHODS, TITLES, Artefact, Settings, grouped_bars, spread
 from fedpub.paper.store import Job, Outcomes
-from fedpub.significance import deviation
+from fedpub.runs.significance import deviation
 
 
 class Efficiency:

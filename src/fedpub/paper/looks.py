@@ -16,18 +16,18 @@ import scipy.sparse as sp
 import torch
 
 from fedpub.algorithms import FedPub
+from fedpub.algorithms.similarity import label_similarity
+from fedpub.core.tree import Message, State, Tree, select, state_map, tensor, tree, tree_map
+from fedpub.data.clients.partition import Partition
+from fedpub.data.clients.statistics import label_counts
 from fedpub.data.graph import Graph
-from fedpub.data.partition import Partition
-from fedpub.data.statistics import label_counts
 from fedpub.engine.setup import set_up
 from fedpub.engine.simulate import Federation, simulate
-from fedpub.engine.table import by_letters
-from fedpub.engine.wire import Precision
 from fedpub.experiment import Experiment
-from fedpub.results import Row
-from fedpub.running import Prepared
-from fedpub.similarity import label_similarity
-from fedpub.tree import Message, State, Tree, select, state_map, tensor, tree, tree_map
+from fedpub.experiment.prepare import Prepared
+from fedpub.federation.table import by_letters
+from fedpub.federation.wire import Precision
+from fedpub.store.record import Row
 
 REPEATS = 5  # timings of which the median counts
 
@@ -56,7 +56,7 @@ def missing_between(graph: Graph, partition: Partition) -> np.ndarray:
 def communities(missing_KK: np.ndarray, ready: Prepared) -> list[int]:
     """Overlapping clients are drawn five by five from a community; others are grouped by the edges between them."""
     if ready.partition.scenario == "overlapping":
-        from fedpub.data.partition import SAMPLES
+        from fedpub.data.clients.partition import SAMPLES
 
         return [client // SAMPLES for client in range(len(missing_KK))]
     import igraph

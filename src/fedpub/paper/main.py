@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fedpub.paper.published import published, tables
 from fedpub.paper.recipe import ALL, METHODS, TITLES, Grid, Settings
+from fedpub.report.published import published, tables
 
 ROWS = {TITLES[name]: {"method": name} for name in METHODS}
 WITH_ORACLE = {TITLES["oracle"]: {"method": "oracle"}} | ROWS  # which the paper's main tables leave out

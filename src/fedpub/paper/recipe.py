@@ -11,7 +11,7 @@ import numpy as np
 
 from fedpub.experiment import Experiment
 from fedpub.paper.store import Job, Outcomes
-from fedpub.significance import CONVENTION, deviation, p_values
+from fedpub.runs.significance import CONVENTION, deviation, p_values
 
 ALL = ("cora", "citeseer", "pubmed", "ogbn-arxiv", "computers", "photo")
 METHODS = ("local", "fedavg", "fedprox", "fedper", "fedgnn", "fedsage", "gcfl", "fedpub")
@@ -141,7 +141,7 @@ class Grid:
     """A table of methods, or variants of one, by cells; each entry is a mean over seeds, the paper's beside it.
 
     The last row, FED-PUB in the paper's tables, or the one named `against`, is what the others are tested against, as
-    `fedpub.significance` says.
+    `fedpub.runs.significance` says.
     """
 
     title: str

@@ -16,11 +16,13 @@ from typing import Any
 
 import torch
 
+from fedpub.core.files import read_tensors, write_text
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
-from fedpub.files import read_tensors, write_text
-from fedpub.results import Row, RunDirectory, read_rows
-from fedpub.running import Prepared, prepare, run
+from fedpub.experiment.prepare import Prepared, prepare
+from fedpub.runs.simulated import run
+from fedpub.store.directory import RunDirectory, read_rows
+from fedpub.store.record import Row
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedpub.data import datasets
-from fedpub.data.partition import cached_partition
-from fedpub.data.split import split
-from fedpub.data.statistics import partition_statistics
-from fedpub.paper.published import statistics
+from fedpub.data.clients.partition import cached_partition
+from fedpub.data.clients.split import split
+from fedpub.data.clients.statistics import partition_statistics
 from fedpub.paper.recipe import ALL, TITLES, Artefact, Settings, grouped_bars
 from fedpub.paper.store import Job, Outcomes
-from fedpub.significance import deviation
+from fedpub.report.published import statistics
+from fedpub.runs.significance import deviation
 
 CORA_20: dict[str, Any] = {"dataset": "cora", "clients": 20}
 SCENARIOS = ("overlapping", "disjoint")

@@ -11,12 +11,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from fedpub.core.files import atomic, write_text
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
-from fedpub.files import atomic, write_text
 from fedpub.paper.recipe import Artefact, Rows
 from fedpub.paper.store import Job, Outcome, Outcomes, key
-from fedpub.results import Row
+from fedpub.store.record import Row
 
 LONG = 60  # rows above which a table is data for a figure, not something to read
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedpub.algorithms import METHODS
+from fedpub.core.files import atomic, slug
 from fedpub.errors import FedpubError
-from fedpub.files import atomic, slug
 from fedpub.report.load import Loaded, Place, Relation
 from fedpub.report.summary import cell_names, curves, gains, methods
 from fedpub.tasks import TASKS

@@ -15,7 +15,7 @@ from fedpub.errors import FedpubError
 from fedpub.report.load import load, run_directories
 from fedpub.report.page import dumped, page
 from fedpub.report.summary import payload
-from fedpub.results import FILES
+from fedpub.store.directory import FILES
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 

@@ -12,10 +12,11 @@ import numpy as np
 import safetensors
 
 from fedpub.algorithms import METHODS
-from fedpub.comparison import first_named
 from fedpub.errors import FedpubError, unknown
 from fedpub.experiment import Experiment
-from fedpub.results import MAX_RELATED, Record, Row, read_rows
+from fedpub.runs.comparison import first_named
+from fedpub.store.directory import MAX_RELATED, read_rows
+from fedpub.store.record import Record, Row
 from fedpub.tasks import TASKS
 
 MAX_SNAPSHOTS = 60  # rounds of which the relations between clients are kept

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from fedpub import __version__
 from fedpub.algorithms import METHODS
-from fedpub.comparison import share_better
-from fedpub.paper.published import published
 from fedpub.report.load import Loaded, Place, thinned
-from fedpub.results import BASELINES, baseline_of, not_above
-from fedpub.significance import deviation, p_values
+from fedpub.report.published import published
+from fedpub.runs.comparison import share_better
+from fedpub.runs.significance import deviation, p_values
+from fedpub.store.record import BASELINES, baseline_of, not_above
 from fedpub.tasks import TASKS
+from fedpub.version import __version__
 
 MAX_POINTS = 400  # of a curve
 MAX_VALUES = 1_000_000  # of all relations together: about 3 MB of the page
@@ -40,7 +40,7 @@ class Line:
     difference: float | None  # ours less the paper's
     reached: bool | None  # ours ≥ paper, to the two decimals that the paper prints; nothing before the end
     baseline: float | None  # what the metric is without learning anything
-    p_value: float | None  # over seeds, against the table's reference (`fedpub.significance`); None for itself
+    p_value: float | None  # over seeds, against the table's reference (`fedpub.runs.significance`); None for itself
     better_than_local: float | None  # share of clients
     worst_client: float | None
     runs: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fedpub.report.summary import Average, Line, TaskTable
-from fedpub.significance import CONVENTION
+from fedpub.runs.significance import CONVENTION
 
 HEADS = (
     "data",

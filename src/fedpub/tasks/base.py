@@ -8,12 +8,12 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from fedpub.data.clients import Clients, Report
+from fedpub.core.tree import Tree
+from fedpub.data.clients.split import Ratios
+from fedpub.data.clients.stack import Clients, Report
+from fedpub.data.clients.subgraph import Propagation, Subgraph
 from fedpub.data.graph import Graph
-from fedpub.data.split import Ratios
-from fedpub.data.subgraph import Propagation, Subgraph
 from fedpub.models.base import Dropout, Model, dropout_seeds
-from fedpub.tree import Tree
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Step:
 class Task(Protocol):
     metric: ClassVar[str]  # the name of the value that runs are compared by
     metrics: ClassVar[tuple[str, ...]]  # what `evaluate` finds
-    baseline: ClassVar[str]  # what the metric is without learning anything: a name in `fedpub.results.BASELINES`
+    baseline: ClassVar[str]  # what the metric is without learning anything: a name in `fedpub.store.record.BASELINES`
     steady: ClassVar[bool]  # whether its loss does the same in every step, and looks at no tensor's values
 
     def divide(

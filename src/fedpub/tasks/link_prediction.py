@@ -17,16 +17,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpub.blocks import pair_product
-from fedpub.data.clients import Clients, Report
-from fedpub.data.graph import Graph, to_scipy
-from fedpub.data.links import Judged, LinkSplit, StackedLinks, links_of, split_links
-from fedpub.data.split import Ratios
-from fedpub.data.subgraph import Propagation, Subgraph
+from fedpub.core.segments import pair_product
+from fedpub.core.sparse import to_scipy
+from fedpub.core.tree import Tree
+from fedpub.data.clients.links import Judged, LinkSplit, StackedLinks, links_of, split_links
+from fedpub.data.clients.split import Ratios
+from fedpub.data.clients.stack import Clients, Report
+from fedpub.data.clients.subgraph import Propagation, Subgraph
+from fedpub.data.graph import Graph
 from fedpub.errors import FedpubError
 from fedpub.models.base import Model, glorot
 from fedpub.tasks.base import Step
-from fedpub.tree import Tree
 
 Decoder = Literal["dot", "mlp"]
 

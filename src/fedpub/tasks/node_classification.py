@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fedpub.data.clients import Clients, Report
+from fedpub.core.tree import Tree
+from fedpub.data.clients.split import Ratios, split
+from fedpub.data.clients.stack import Clients, Report
+from fedpub.data.clients.subgraph import Propagation, Subgraph, subgraph_of
 from fedpub.data.graph import Graph
-from fedpub.data.split import Ratios, split
-from fedpub.data.subgraph import Propagation, Subgraph, subgraph_of
 from fedpub.models.base import Model
 from fedpub.tasks.base import Step
-from fedpub.tree import Tree
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""What a program or a notebook calls, and what it gets back."""

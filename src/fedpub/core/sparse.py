@@ -1,0 +1,93 @@
+"""Sparse matrices: to and from scipy, and their products."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+ROWS = 2**14  # of dense features that are looked at in a sparse form
+
+
+def csr(indptr: Tensor, indices: Tensor, values: Tensor, shape: tuple[int, ...]) -> Tensor:
+    if not len(indices):  # NumPy's empty arrays may have a stride of 0, which some versions of torch refuse
+        indices, values = torch.empty(0, dtype=indices.dtype), torch.empty(0, dtype=values.dtype)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        return torch.sparse_csr_tensor(indptr, indices, values, size=shape, check_invariants=True)
+
+
+def to_scipy(x: Tensor) -> Any:
+    """A SciPy CSR matrix of a dense or sparse tensor."""
+    if x.layout == torch.sparse_csr:
+        parts = (x.values().numpy(), x.col_indices().numpy(), x.crow_indices().numpy())
+        return sp.csr_matrix(parts, shape=tuple(x.shape))
+    return sp.csr_matrix(x.numpy())
+
+
+def _row_blocks(x: Tensor) -> Iterator[Any]:
+    """The rows as SciPy CSR matrices, column indices sorted: all of them, or where `x` is dense so many at a time."""
+    for block in [x] if x.layout == torch.sparse_csr else torch.split(x, ROWS):
+        made = to_scipy(block)
+        made.sort_indices()
+        yield made
+
+
+def from_scipy(x: Any) -> Tensor:
+    """A sparse CSR tensor of a SciPy matrix, column indices sorted."""
+    x = x.tocsr()
+    x.sort_indices()
+    index = (torch.from_numpy(x.indptr.astype(np.int64)), torch.from_numpy(x.indices.astype(np.int64)))
+    return csr(*index, torch.from_numpy(x.data), x.shape)
+
+
+def select_rows(x: Tensor, rows: Tensor) -> Tensor:
+    return from_scipy(to_scipy(x)[rows.numpy()]) if x.layout == torch.sparse_csr else x[rows]
+
+
+@dataclass(frozen=True, eq=False)
+class SparseRows:
+    """Sparse features of all clients as one matrix: client k's columns are k·F .. k·F + F − 1."""
+
+    forward: Tensor  # CSR [N, K·F]
+    backward: Tensor  # its transpose, CSR [K·F, N]
+
+
+def propagate(adjacency: SparseRows, h_NH: Tensor) -> Tensor:
+    """One step along the edges: the adjacency of all clients times their nodes' values."""
+    product: Tensor = _SparseMatmul.apply(h_NH, adjacency.forward, adjacency.backward)  # type: ignore[no-untyped-call]
+    return product
+
+
+def sparse_matmul(sparse: Tensor, dense: Tensor) -> Tensor:
+    """A CSR matrix times a dense one.
+
+    In single precision on a CPU, as bags of rows: up to five times faster than torch's sparse product. Else without
+    `@`, which fills the result with zeros and copies it first, and that takes longer than the product.
+    """
+    if dense.device.type == "cpu" and dense.dtype == torch.float32 and sparse._nnz():
+        index, pointer = sparse.col_indices(), sparse.crow_indices()
+        return torch.embedding_bag(dense.contiguous(), index, pointer, False, 0, False, sparse.values(), True)[0]
+    out = dense.new_empty(sparse.shape[0], dense.shape[1])
+    return torch.addmm(out, sparse, dense, beta=0, out=out)
+
+
+class _SparseMatmul(torch.autograd.Function):
+    """A constant sparse matrix times a dense one, with the transpose at hand for the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, dense: Tensor, forward: Tensor, backward: Tensor) -> Tensor:
+        ctx.transpose = backward
+        return sparse_matmul(forward, dense)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return sparse_matmul(ctx.transpose, gradient), None, None

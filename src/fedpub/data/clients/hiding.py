@@ -1,0 +1,75 @@
+"""What a client hides from itself, so that a generator can learn what hidden neighbours look like (FedSage+).
+
+Axes: N nodes, M nodes that lost neighbours, B sampled nodes, F features.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedpub.core.rng import numpy_stream
+from fedpub.data.clients.subgraph import Subgraph
+from fedpub.data.graph import adjacency_of
+
+HELD_OUT, HIDDEN = 0.4, 0.5  # share of the nodes, of those that do not train, and the share of these that is hidden
+AT_ONCE = 1024  # nodes of a client that a step generates neighbours of: bounds the memory
+SAMPLED = 64  # nodes by which another client's generator is scored
+
+
+def hidden_rows(graph: Subgraph, seed: int) -> Tensor:
+    """Which nodes of a client are hidden in phase one, [N] bool; never one whose label trains the classifier."""
+    free = torch.arange(graph.num_nodes) if graph.links else torch.nonzero(~graph.train).flatten()
+    order = numpy_stream(seed, "fedsage", "hidden", graph.id).permutation(len(free))
+    held_out = order[: round(HELD_OUT * graph.num_nodes)]
+    hidden = torch.zeros(graph.num_nodes, dtype=torch.bool)
+    hidden[free[torch.from_numpy(held_out[: round(HIDDEN * len(held_out))])]] = True
+    return hidden
+
+
+def mended_rows(graph: Subgraph, seed: int) -> Tensor:
+    """Which nodes get generated neighbours in phase one, [N] bool: all, or a sample of a large client's."""
+    stream = numpy_stream(seed, "fedsage", "mended", graph.id)
+    chosen = torch.zeros(graph.num_nodes, dtype=torch.bool)
+    chosen[torch.from_numpy(sample(np.arange(graph.num_nodes), stream))] = True
+    return chosen
+
+
+def lost_neighbours(graph: Subgraph, hidden: Tensor, most: int, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Of the nodes that are left: how many hidden neighbours each had, which had any, and these (at most so many).
+
+    [N], [M], [M, most, F] and, which of these places are filled, [M, most]. M is at most AT_ONCE, then a sample.
+    """
+    a = adjacency_of(graph.edges, graph.num_nodes)[(~hidden).numpy()][:, hidden.numpy()].tocsr()
+    lost = np.diff(a.indptr)
+    rows = np.flatnonzero(lost)
+    rows = sample(rows, numpy_stream(seed, "fedsage", "matched", graph.id))
+    true, known = neighbours_of(a[rows], graph.x[hidden.numpy()], most)
+    return torch.from_numpy(lost), torch.from_numpy(rows), true, known
+
+
+def sample(rows: np.ndarray, stream: np.random.Generator) -> np.ndarray:
+    """At most AT_ONCE of the rows, in their order."""
+    return rows if len(rows) <= AT_ONCE else np.sort(stream.choice(rows, size=AT_ONCE, replace=False))
+
+
+def sampled_neighbours(graph: Subgraph, seed: int, number: int, most: int) -> tuple[Tensor, Tensor]:
+    """Neighbours of nodes that a client samples to score another's generator, [B, most, F] and [B, most]."""
+    a = adjacency_of(graph.edges, graph.num_nodes)
+    candidates = np.flatnonzero(np.diff(a.indptr))
+    candidates = candidates if len(candidates) else np.arange(graph.num_nodes)
+    stream = numpy_stream(seed, "fedsage", "scored", graph.id, number)
+    return neighbours_of(a[stream.choice(candidates, size=SAMPLED)], graph.x, most)
+
+
+def neighbours_of(a: Any, x: Any, most: int) -> tuple[Tensor, Tensor]:
+    """The features of the first neighbours in every row of an adjacency, padded with zeros, and which are there."""
+    count = np.minimum(np.diff(a.indptr), most)
+    known = np.arange(most) < count[:, None]
+    place = a.indptr[:-1, None] + np.arange(most)
+    true = np.zeros((*known.shape, x.shape[1]), dtype=x.dtype)
+    true[known] = x[a.indices[place[known]]].toarray()
+    return torch.from_numpy(true), torch.from_numpy(known)

@@ -1,0 +1,90 @@
+"""What leaves a site, shown to the site."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedpub.algorithms.protocol import NeedsSetup
+from fedpub.core.files import read_tensors
+from fedpub.core.tree import Message, pack
+from fedpub.errors import FedpubError
+from fedpub.experiment import Experiment
+from fedpub.federation.site import RUN, Site
+from fedpub.federation.wire import Letter, Part, decode, describe, encode
+
+SHOWN = 3  # first values of a tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    title: str
+    parts: list[Part]
+    values: Mapping[str, str]
+    fields: Mapping[str, Any]
+    message: Message
+    size: int
+    stays: list[str]
+
+
+def would_send(site: Site, experiment: Path | None) -> Found:
+    """The site's last answer or, for an experiment, its first one, computed here and sent to nobody."""
+    if experiment is None:
+        return _last(site)
+    wanted = Experiment.read(experiment)
+    with tempfile.TemporaryDirectory() as folder:
+        trial, run = Site(Path(folder), site.name, lambda: site.source), "0" * 16
+        held = {"experiment": wanted.to_json(), "client": 0, "classes": list(site.source.classes), "precision": "exact"}
+        _good(trial.answer(encode(Letter("begin", {"run": run, "attempt": 0, **held}, {}))))
+        part = trial.part(run)
+        if isinstance(part.algorithm, NeedsSetup):
+            setup = part.algorithm.setup()
+            message = setup.send(setup.init_server(1), 0, 0)
+            answer = trial.answer(encode(Letter("setup", {"run": run, "step": 0}, message)))
+            return _found(_good(answer), f"what {site.name} would send before the first round of {wanted.method}", [])
+        server = part.algorithm.init_server(part.w0, 1)
+        message = part.algorithm.send(server, torch.tensor([0]))
+        fields = {"run": run, "round": 1, "base": 0, "best": 0}
+        answer = trial.answer(encode(Letter("round", fields, message)))
+        stays = list(pack(part.load("round-1")[0]))
+        return _found(_good(answer), f"what {site.name} would send in the first round of {wanted.method}", stays)
+
+
+def _last(site: Site) -> Found:
+    kept = [path for path in (site.folder / "runs").glob("*/*.safetensors") if RUN.fullmatch(path.parent.name)]
+    answers = [
+        path for path in sorted(kept, key=lambda path: path.stat().st_mtime) if not path.stem.endswith("round-0")
+    ]
+    if not answers:
+        raise FedpubError(
+            f"site {site.name!r} has sent nothing yet; --experiment config.json shows what it would send in such a run"
+        )
+    flat, _ = read_tensors(answers[-1])
+    what = re.sub("-", " ", answers[-1].stem)
+    stays = [name.removeprefix("state/") for name in flat if name.startswith("state/")]
+    answer = flat["answer"].numpy().tobytes()
+    return _found(answer, f"what {site.name} sent for {what} of the run {answers[-1].parent.name}", stays)
+
+
+def _good(answer: bytes) -> bytes:
+    if (letter := decode(answer)).kind in ("refused", "lost"):
+        raise FedpubError(f"the site could not take part in that run: {letter.fields.get('reason')}")
+    return answer
+
+
+def _found(answer: bytes, title: str, stays: list[str]) -> Found:
+    letter = decode(answer)
+    values = {name: _first(value) for name, value in pack(letter.message).items()}
+    left = sorted(name for name in stays if name not in values)
+    return Found(title, describe(answer), values, letter.fields, letter.message, len(answer), left)
+
+
+def _first(value: Tensor) -> str:
+    return " ".join(f"{number:.4g}" for number in value.flatten()[:SHOWN].double().tolist())

@@ -1,0 +1,121 @@
+"""What the fields of a letter may hold, in either direction: checked here, before anybody uses them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from reprlib import repr as shortened  # what a stranger wrote may be long
+from typing import Any
+
+from fedpub.core.best import DIGITS, told_loss
+from fedpub.errors import FedpubError
+from fedpub.federation.wire import LONGEST_NAME, PRECISIONS, Letter
+
+MOST_ROUNDS = 1_000_000
+MOST_SITES = 100_000
+MOST_FEATURES = 1_000_000
+MOST_CLASSES = 10_000
+MOST_EXAMPLES = 1_000_000_000
+MOST_LOSS = 1e30  # of a validation node; features as they come, such as amounts of money, make large ones
+LONGEST_TEXT = 100_000  # of an experiment
+
+Rule = tuple[Callable[[Any], bool], str]  # whether a value is as it should be, and how that is
+
+
+def _count(most: int) -> Rule:
+    return lambda value: type(value) is int and 0 <= value <= most, f"a whole number from 0 to {most:,}"
+
+
+def _names(most: int) -> Rule:
+    def good(value: Any) -> bool:
+        whole = isinstance(value, list) and len(value) <= most
+        return whole and all(isinstance(name, str) and len(name) <= LONGEST_NAME for name in value)
+
+    return good, f"at most {most:,} names of at most {LONGEST_NAME} characters"
+
+
+def _one_of(*words: str) -> Rule:
+    return lambda value: isinstance(value, str) and value in words, f"one of {', '.join(words)}"
+
+
+def _text(longest: int) -> Rule:
+    return lambda value: isinstance(value, str) and len(value) <= longest, f"a text of at most {longest:,} characters"
+
+
+def _shares(most: int) -> Rule:
+    def good(value: Any) -> bool:
+        whole = isinstance(value, dict) and len(value) <= most and all(len(name) <= LONGEST_NAME for name in value)
+        return whole and all(type(share) in (int, float) and 0 <= share <= 1 for share in value.values())
+
+    return good, "shares from 0 to 1 by name"
+
+
+def is_metric(name: str, value: Any) -> bool:
+    """From 0 to 1, a loss to `MOST_LOSS`; NaN: an empty set has no accuracy."""
+    return type(value) is float and (math.isnan(value) or 0 <= value <= (MOST_LOSS if name == "val_loss" else 1))
+
+
+def _metrics(value: Any) -> bool:
+    return isinstance(value, dict) and all(is_metric(name, one) for name, one in value.items())
+
+
+ROUND = _count(MOST_ROUNDS)
+_PART: dict[str, Rule] = {
+    "experiment": _text(LONGEST_TEXT),
+    "client": _count(MOST_SITES),
+    "classes": _names(MOST_CLASSES),
+    "precision": _one_of(*PRECISIONS),
+}
+_FIRST: dict[str, Rule] = {
+    "metrics": (_metrics, "numbers from 0 to 1 by name, but a loss from 0 on"),
+    "test_size": _count(MOST_EXAMPLES),
+    "idle": (lambda value: isinstance(value, bool), "true or false"),
+}
+
+ASKED: dict[str, dict[str, Rule]] = {
+    "hello": {},
+    "begin": _PART | {"attempt": ROUND},
+    "setup": {"step": ROUND},
+    "ready": {},
+    "round": {"round": ROUND, "base": ROUND, "best": ROUND},
+    "finish": {"base": ROUND, "best": ROUND},
+    "join": _PART | {"epochs": ROUND, "step": _one_of("near", "take"), "nearest": _shares(MOST_SITES)},
+}
+ANSWERED: dict[str, dict[str, Rule]] = {
+    "hello": {"features": _count(MOST_FEATURES), "classes": _names(MOST_CLASSES)},
+    "begun": _FIRST,
+    "begun, before a set-up": {},
+    "ready": _FIRST,
+    "setup": {"step": ROUND},
+}
+
+
+def check_fields(letter: Letter, rules: Mapping[str, Rule]) -> None:
+    """That a letter has these fields and that each holds what it may."""
+    for name, (good, words) in rules.items():
+        if name not in letter.fields:
+            raise FedpubError(f"the letter {shortened(letter.kind)} lacks {name}")
+        if not good(letter.fields[name]):
+            raise FedpubError(
+                f"{name} of the letter {shortened(letter.kind)} is {_seen(letter.fields[name])}, not {words}"
+            )
+
+
+def _seen(value: Any) -> str:
+    if isinstance(value, list | dict | str) and len(value) > LONGEST_NAME:
+        return f"{len(value):,} long"
+    return shortened(value)
+
+
+def told(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Metrics as they leave a site, with four digits, which are enough to look at and to choose by.
+
+    The validation value is a count of right answers, by which rounds are compared: it stays as it is.
+    """
+    return {name: _rounded(name, value) for name, value in metrics.items()}
+
+
+def _rounded(name: str, value: float) -> float:
+    if name == "val":
+        return value
+    return told_loss(value) if name == "val_loss" else round(value, DIGITS)

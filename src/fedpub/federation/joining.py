@@ -1,0 +1,147 @@
+"""A new site joins a finished federation.
+
+It trains a few epochs on the members' mean, so that its functional embedding says what it is like; the coordinator
+averages the members' weights by that similarity; the site trains a few epochs more on what it gets. Beside that it
+trains alone, as long, and keeps what is better on its validation set.
+
+Axes: K members.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedpub.algorithms import FedPub
+from fedpub.algorithms.protocol import Algorithm, Context, NeedsSetup
+from fedpub.algorithms.similarity import attention, cosine
+from fedpub.core.best import better
+from fedpub.core.files import write_text
+from fedpub.core.tree import Message, State, Tree, mix, tensor, tree
+from fedpub.engine.rounds import measure
+from fedpub.errors import FedpubError
+from fedpub.experiment import Experiment
+from fedpub.federation.coordinator import Exchange, Known
+from fedpub.federation.fields import told
+from fedpub.federation.part import Part
+from fedpub.federation.wire import Letter, decode, encode
+
+EPOCHS = 20  # of each of the two trainings
+RESULT = "join.json"
+
+
+@dataclass(frozen=True)
+class Joined:
+    """What joining was good for, on the new site's own nodes."""
+
+    site: str
+    epochs: int
+    metric: str
+    alone: dict[str, float]
+    joined: dict[str, float]
+    kept: str  # "joined" or "alone": what is better on the validation set
+    nearest: dict[str, float]  # the members' shares in what it got
+
+
+def check_joinable(algorithm: Algorithm) -> None:
+    if isinstance(algorithm, NeedsSetup) or not algorithm.uploads:
+        what = "exchanges what its sites hold before the first round" if algorithm.uploads else "shares nothing"
+        name = type(algorithm).__name__
+        raise FedpubError(f"a new site cannot join a federation of {name}, which {what}; use fedpub or fedavg")
+
+
+# The coordinator's side
+
+
+@dataclass(frozen=True, eq=False)
+class Finished:
+    """A finished run, as its coordinator has it."""
+
+    experiment: Experiment
+    run: str
+    known: Known
+    server: State
+    clients: State
+
+    def join(self, site: str, client: int, exchange: Exchange, deadline: float) -> dict[str, Any]:
+        """Both exchanges with a new site, which is the client of that number; what it reports."""
+        algorithm, members = self.experiment.algorithm(), self.known.sites
+        check_joinable(algorithm)
+        sent = algorithm.send(self.server, torch.arange(len(members)))
+        fields = {"run": self.run, "experiment": self.experiment.to_json(), "client": client, "epochs": EPOCHS}
+        fields |= {"classes": list(self.known.classes), "precision": "exact"}
+
+        def ask(step: str, share_1K: Tensor) -> Letter:
+            nearest = {name: round(float(share), 6) for name, share in zip(members, share_1K[0], strict=True)}
+            letter = Letter("join", fields | {"step": step, "nearest": nearest}, _mean(share_1K, sent))
+            answers = exchange({0: encode(letter)}, deadline)
+            if 0 not in answers:
+                raise FedpubError(f"site {site!r} did not answer within {deadline:g} s; start it and join again")
+            answer = decode(answers[0])
+            if answer.kind != "join":
+                raise FedpubError(f"site {site!r} cannot join: {answer.fields.get('reason')}")
+            return answer
+
+        share_1K = torch.full((1, len(members)), 1 / len(members), dtype=torch.float64)
+        near = ask("near", share_1K)
+        if isinstance(algorithm, FedPub) and "embedding" in near.message and "embedding" in self.clients:
+            assert algorithm.tau is not None
+            both = torch.cat([tensor(near.message["embedding"]), tensor(self.clients["embedding"])])
+            share_1K = attention(cosine(both)[:1, 1:], algorithm.tau).double()
+        return dict(ask("take", share_1K).fields)
+
+
+def _mean(share_1K: Tensor, sent: Message) -> Message:
+    """Everybody's messages [K, ...] as one, [1, ...]."""
+    return {name: mix(share_1K, part) if isinstance(part, dict) else part[:1] for name, part in sent.items()}
+
+
+# The new site's side
+
+
+def check_epochs(epochs: int) -> None:
+    if epochs != EPOCHS:
+        raise FedpubError(f"to join takes {EPOCHS} epochs, not the {epochs} that the coordinator asks for")
+
+
+def answer_join(part: Part, asked: Letter, folder: Path, keep: Callable[[Tree, dict[str, float]], None]) -> Letter:
+    """The embedding after the first training; after the second what it was good for, and the model stays here."""
+    state, up = _trained(part, asked.message, EPOCHS)
+    if asked.fields["step"] == "near":
+        return Letter("join", {}, {"embedding": up["embedding"]} if "embedding" in up else {})
+    alone, _ = _trained(part, _own_start(part, asked.message), 2 * EPOCHS)
+    results = {"joined": _judged(part, state), "alone": _judged(part, alone)}
+    standings = [results[which][name] for which in ("joined", "alone") for name in ("val", "val_loss")]
+    kept = "joined" if better(*standings) else "alone"
+    keep(part.algorithm.personal(state if kept == "joined" else alone), results[kept])
+    shares = dict(asked.fields["nearest"])
+    done = Joined(part.site, 2 * EPOCHS, part.ctx.task.metric, results["alone"], results["joined"], kept, shares)
+    write_text(folder / RESULT, json.dumps(done.__dict__, indent=2) + "\n")
+    return Letter("join", done.__dict__, {})
+
+
+def _trained(part: Part, message: Message, epochs: int) -> tuple[State, Message]:
+    """A fresh client after so many epochs on what it received, and what it would upload."""
+    ctx: Context = replace(part.ctx, round=1, epochs=epochs)
+    state, up, _ = part.algorithm.client(ctx, part.algorithm.init_client(part.w0, 1), message, part.data)
+    return state, up
+
+
+def _own_start(part: Part, message: Message) -> Message:
+    """A message that says what a site without a federation would start from."""
+    w0 = {name: leaf.unsqueeze(0) for name, leaf in part.w0.items()}
+    return {
+        name: {leaf: w0[leaf].clone() for leaf in tree(content)} if isinstance(content, dict) else content
+        for name, content in message.items()
+    }
+
+
+def _judged(part: Part, state: State) -> dict[str, float]:
+    metrics, _ = measure(part.algorithm, part.ctx, state, part.data)
+    return told({name: float(value_R[0]) for name, value_R in metrics.items()})

@@ -1,0 +1,160 @@
+"""A site's part in a run: its data, what it computes with, and what it keeps on disk of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedpub.algorithms.protocol import Algorithm, Context, NeedsSetup, Place
+from fedpub.core.files import read_tensors, write_tensors
+from fedpub.core.tree import Message, State, Tree, pack, state_map, unlike, unpack
+from fedpub.data.clients.stack import Clients, stack
+from fedpub.data.clients.subgraph import Subgraph
+from fedpub.data.clients.subgraph_files import read_subgraph
+from fedpub.data.graph import Graph
+from fedpub.engine.simulate import Federation, first_weights
+from fedpub.errors import FedpubError
+from fedpub.experiment import Experiment
+from fedpub.federation.plausible import implausible
+from fedpub.federation.refusal import wrong_values
+from fedpub.federation.wire import Precision
+
+
+class Source(Protocol):
+    """Where a site's data comes from."""
+
+    classes: tuple[str, ...]
+    num_features: int
+
+    def piece(self, experiment: Experiment, client: int, classes: tuple[str, ...]) -> Subgraph:
+        """The data with its examples split, as the client of that number among these classes."""
+
+
+class OwnGraph:
+    """A graph of the site's own: its labelled nodes, or edges, are split here."""
+
+    def __init__(self, path: Path) -> None:
+        self.graph = Graph.load(path)
+        self.classes, self.num_features = self.graph.classes, self.graph.num_features
+
+    def piece(self, experiment: Experiment, client: int, classes: tuple[str, ...]) -> Subgraph:
+        assert experiment.data_seed is not None
+        assert experiment.ratios is not None
+        place = torch.tensor([classes.index(name) for name in self.graph.classes] + [-1])
+        graph = replace(self.graph, y=place[self.graph.y], classes=classes)
+        nodes, kind = (torch.arange(graph.num_nodes),), experiment.net().propagation
+        own = experiment.learns().divide(graph, nodes, experiment.data_seed, experiment.ratios, kind)[0]
+        return replace(own, id=client)
+
+
+class OnePiece:
+    """A piece of a graph that somebody divided, split as it was there."""
+
+    def __init__(self, path: Path) -> None:
+        self.own, self.classes = read_subgraph(path)
+        self.num_features = int(self.own.x.shape[1])
+
+    def piece(self, experiment: Experiment, client: int, classes: tuple[str, ...]) -> Subgraph:
+        if (self.own.links is None) == (experiment.task == "link-prediction"):
+            raise FedpubError(f"this piece of a graph was not split for {experiment.task}; divide it again for that")
+        if classes != self.classes:
+            raise FedpubError(f"this piece of a graph has the classes {self.classes}, not {classes}")
+        return replace(self.own, id=client, propagation=experiment.net().propagation)
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A site's part in one run: who it is there and what it computes with."""
+
+    folder: Path
+    experiment: Experiment
+    client: int
+    classes: tuple[str, ...]
+    precision: Precision
+    site: str
+    own: Subgraph
+
+    @cached_property
+    def algorithm(self) -> Algorithm:
+        return self.experiment.algorithm()
+
+    @cached_property
+    def ctx(self) -> Context:
+        return self.experiment.context()
+
+    @cached_property
+    def place(self) -> Place:
+        return Place(len(self.classes), torch.device("cpu"), getattr(torch, self.experiment.dtype))
+
+    @cached_property
+    def w0(self) -> Tree:
+        return first_weights(
+            Federation([self.own], self.place.num_classes, self.place.device, self.place.dtype), self.ctx
+        )
+
+    @cached_property
+    def first_message(self) -> Message:
+        """What an honest coordinator sends before anything was averaged: the weights that everybody starts from."""
+        return self.algorithm.send(self.algorithm.init_server(self.w0, 1), torch.tensor([0]))
+
+    @cached_property
+    def data(self) -> Clients:
+        """What the rounds compute with: after set-up, where the method has one."""
+        own = self.own
+        if isinstance(self.algorithm, NeedsSetup):
+            setup = self.algorithm.setup()
+            state = self.load(f"setup-{len(setup.steps) - 1}")[0]
+            own = own.extended(setup.added(self.ctx, [state], self.workspace)[0])
+        return stack([own], self.place.num_classes, self.place.device, self.place.dtype)
+
+    @cached_property
+    def workspace(self) -> Any:
+        assert isinstance(self.algorithm, NeedsSetup)
+        return self.algorithm.setup().workspace(self.ctx, [self.own], self.place)
+
+    def load(self, name: str) -> tuple[State, bytes]:
+        """A state and the answer that went with it."""
+        path = self.folder / f"{name}.safetensors"
+        if not path.is_file():
+            raise LostError(f"site {self.site!r} has nothing of {name}")
+        try:
+            flat, _ = read_tensors(path)
+        except FedpubError as error:
+            raise LostError(f"site {self.site!r} cannot use its {path.name}, which is damaged") from error
+        return unpack(flat, "state/"), flat["answer"].numpy().tobytes()
+
+    def answered(self, name: str) -> bytes | None:
+        """The answer that was given; whether it was to the same letter is the ledger's to say."""
+        return self.load(name)[1] if (self.folder / f"{name}.safetensors").is_file() else None
+
+    def check_message(self, ctx: Context, message: Message, own: Tree, base: int) -> None:
+        """That a message is one of the method, and what an honest coordinator could send in the context's round."""
+        wrong = unlike(message, self.first_message) or wrong_values(message)
+        if wrong:
+            raise FedpubError(f"the message of round {ctx.round} is not one of {self.experiment.method}: {wrong}")
+        if wrong := implausible(ctx, message, self.first_message, own, base):
+            raise FedpubError(f"the weights of round {ctx.round} are no average of models: {wrong}")
+
+    def save(self, name: str, state: State, answer: bytes) -> None:
+        tensors = pack(state_map(torch.clone, state), "state/")
+        tensors["answer"] = torch.from_numpy(np.frombuffer(answer, dtype=np.uint8).copy())
+        write_tensors(self.folder / f"{name}.safetensors", tensors, {})
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _numbers(metrics: dict[str, Tensor]) -> dict[str, float]:
+    return {name: float(value_R[0]) for name, value_R in metrics.items()}
+
+
+class LostError(FedpubError):
+    """The site does not have what the coordinator takes it to have; it must begin anew."""

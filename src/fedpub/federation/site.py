@@ -1,0 +1,313 @@
+"""One client that computes for itself: what a site answers to the coordinator's letters.
+
+Everything that must outlast a process is in the site's folder, written before an answer leaves: the state after the
+last round, the state before it, and the answer itself. The same letter again gets the same answer. A round that the
+coordinator did not count, as its answer came too late, is taken back: the state before it is still there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from reprlib import repr as shortened
+from typing import Any
+
+import torch
+
+from fedpub.algorithms.protocol import NeedsSetup
+from fedpub.core.best import told_loss
+from fedpub.core.files import remove_leftovers, write_text
+from fedpub.core.shown import shown
+from fedpub.core.tree import Message, State, Tree, tree
+from fedpub.data.clients.subgraph_files import subgraph_digest
+from fedpub.engine.guard import guarded
+from fedpub.engine.rounds import check_declared, measure
+from fedpub.errors import FedpubError
+from fedpub.experiment import Experiment
+from fedpub.federation.fields import ASKED, check_fields, told
+from fedpub.federation.joining import answer_join, check_epochs, check_joinable
+from fedpub.federation.ledger import FILE as LEDGER
+from fedpub.federation.ledger import Ledger
+from fedpub.federation.part import LostError, OwnGraph, Part, Source, _known, _numbers
+from fedpub.federation.wire import Letter, Precision, decode, encode
+from fedpub.store.model_files import ModelCard, save_model
+
+RUN = re.compile(r"[0-9a-f]{16}")
+TERMS = ("experiment", "client", "classes", "precision")  # of a run: they never change
+
+
+class Site:
+    """Answers letters. `folder` is the site's own; `source` its data."""
+
+    def __init__(self, folder: Path, name: str, source: Callable[[], Source], agreed: Experiment | None = None) -> None:
+        self.folder, self.name, self._load, self._agreed = folder, name, source, agreed
+        self._parts: dict[str, Part] = {}
+        self.news, self.finished = "", False  # for whoever watches
+        self._kept: tuple[Path, int] | None = None  # the run and round whose model is in the folder
+
+    @cached_property
+    def source(self) -> Source:
+        return self._load()
+
+    def answer(self, letter: bytes) -> bytes:
+        """The answer to a letter; whatever is wrong with it is said in an answer, too."""
+        try:
+            asked = decode(letter)
+            handler = _HANDLERS.get(asked.kind)
+            if handler is None:
+                raise FedpubError(f"a letter of the kind {asked.kind!r} is unknown here; both ends need one version")
+            run = str(asked.fields.get("run"))
+            if not RUN.fullmatch(run):
+                raise FedpubError(f"a letter of the run {shortened(run)}: that is not the name of a run")
+            check_fields(asked, ASKED[asked.kind])
+            return handler(self, run, asked, hashlib.sha256(letter).hexdigest())
+        except LostError as error:
+            return encode(Letter("lost", {"reason": shown(error)}, {}))
+        except Exception as error:  # whatever a stranger's letter holds: whoever asks next is answered, too
+            reason = shown(str(error) or type(error).__name__)
+            self.news = f"refused what the coordinator asked for: {reason}"
+            return encode(Letter("refused", {"reason": reason}, {}))
+
+    def part(self, run: str) -> Part:
+        """The site's part in a run, from memory or from disk."""
+        if run not in self._parts:
+            path = self._run_folder(run) / "begin.json"
+            if not path.is_file():
+                raise LostError(f"site {self.name!r} has not begun the run {run}")
+            held = json.loads(path.read_text(encoding="utf-8"))
+            self._parts = {run: self._part(run, held)}  # one run at a time: data is large
+            if held["digest"] != subgraph_digest(self._parts[run].own):
+                self._parts = {}
+                raise FedpubError(f"site {self.name!r} has other data than it began the run with; restore that data")
+        return self._parts[run]
+
+    def _part(self, run: str, held: dict[str, Any]) -> Part:
+        experiment = Experiment.from_json(held["experiment"], Path("the coordinator's letter")).resolved()
+        experiment = replace(experiment, device="cpu")
+        check_agreed(experiment, self._agreed)
+        classes, client = tuple(held["classes"]), int(held["client"])
+        own = self.source.piece(experiment, client, classes)
+        return Part(self._run_folder(run), experiment, client, classes, held["precision"], self.name, own)
+
+    def _run_folder(self, run: str) -> Path:
+        return self.folder / "runs" / run
+
+    def _hello(self, run: str, asked: Letter, digest: str) -> bytes:
+        fields = {"site": self.name, "features": self.source.num_features, "classes": list(self.source.classes)}
+        return encode(Letter("hello", fields, {}))
+
+    def _begin(self, run: str, asked: Letter, digest: str) -> bytes:
+        """Remember what the run is. The same beginning again, which may come late, forgets nothing."""
+        folder = self._run_folder(run)
+        held = {name: asked.fields[name] for name in (*TERMS, "attempt")}
+        part = self._part(run, held)
+        self._ledger(run).begin(_terms("begin", held), held["attempt"])
+        if held["attempt"] > self._attempt(folder):
+            (folder / "begin.json").unlink(missing_ok=True)  # killed from here on, the site has not begun
+            for old in folder.glob("*.safetensors"):
+                old.unlink()
+            part.save("round-0", part.algorithm.init_client(part.w0, 1), b"")
+            text = json.dumps(held | {"digest": subgraph_digest(part.own)}, indent=2) + "\n"
+            write_text(folder / "begin.json", text)
+        self._parts = {run: part}
+        return encode(Letter("begun", {} if isinstance(part.algorithm, NeedsSetup) else _first_numbers(part), {}))
+
+    @staticmethod
+    def _attempt(folder: Path) -> int:
+        path = folder / "begin.json"
+        return int(json.loads(path.read_text(encoding="utf-8"))["attempt"]) if path.is_file() else -1
+
+    def _ledger(self, run: str) -> Ledger:
+        """What was asked in this run, which is the only one that the site takes part in."""
+        for other in self.folder.glob(f"runs/*/{LEDGER}"):
+            if other.parent.name != run:
+                raise FedpubError(
+                    f"site {self.name!r} has agreed to one run and taken part in {other.parent.name}; for another one "
+                    "its owner moves the folder runs away"
+                )
+        return Ledger.open(self._run_folder(run))
+
+    def _setup(self, run: str, asked: Letter, digest: str) -> bytes:
+        part, step = self.part(run), asked.fields["step"]
+        if not isinstance(part.algorithm, NeedsSetup) or step >= len(part.algorithm.setup().steps):
+            raise FedpubError(f"{part.experiment.method} has no exchange {step} before the rounds")
+        name, setup, ledger = f"setup-{step}", part.algorithm.setup(), self._ledger(run)
+        ledger.check(f"exchange {step}", digest)
+        if (answer := part.answered(name)) is not None:
+            return answer
+        first = step == 0
+        before = setup.init_clients(part.ctx, part.w0, part.workspace) if first else [part.load(f"setup-{step - 1}")[0]]
+        ledger.note(f"exchange {step}", digest)
+        states, up = setup.clients(part.ctx, step, before, [asked.message], part.workspace)
+        check_declared(part.algorithm, up[0])
+        answer = encode(Letter("setup", {"step": step}, up[0]))
+        part.save(name, states[0], answer)
+        part.__dict__.pop("data", None)  # made of what set-up left
+        return answer
+
+    def _ready(self, run: str, asked: Letter, digest: str) -> bytes:
+        """What the coordinator shows of a client before its first round, after its method's set-up."""
+        return encode(Letter("ready", _first_numbers(self.part(run)), {}))
+
+    def _round(self, run: str, asked: Letter, digest: str) -> bytes:
+        part, number, base = self.part(run), asked.fields["round"], asked.fields["base"]
+        rounds, ledger, question = part.experiment.rounds, self._ledger(run), f"round {number}"
+        assert rounds is not None
+        if not base < number:
+            raise FedpubError(f"round {number} cannot follow round {base}")
+        if number > rounds:
+            raise FedpubError(f"round {number} is more than the {rounds} rounds of the run")
+        if number < ledger.newest:
+            raise FedpubError(f"round {number} is over: this site has answered round {ledger.newest}")
+        ledger.check(question, digest)
+        if (answer := part.answered(f"round-{number}")) is not None:
+            return answer
+        state = part.load(f"round-{base}")[0]
+        residual = tree(state.pop("residual", {}))
+        ctx = replace(part.ctx, round=number)
+        part.check_message(ctx, asked.message, tree(state["weights"]), base)
+        ledger.note(question, digest, back=base < max(_kept_rounds(part.folder)), rounds=rounds)
+        self._keep_model(part, state, base, asked.fields["best"])
+        used = guarded(part.algorithm, ctx, state, asked.message, part.data)
+        state, up, loss_K = part.algorithm.client(ctx, state, used, part.data)
+        check_declared(part.algorithm, up)
+        metrics, total_K = measure(part.algorithm, ctx, state, part.data)
+        if not bool(torch.isfinite(total_K).all() & torch.isfinite(loss_K).all()):
+            raise FedpubError(f"training diverged at site {self.name!r} in round {number}")
+        fields = {"round": number, "loss": told_loss(float(loss_K[0])), "metrics": told(_numbers(metrics))}
+        letter = Letter("round", fields, up)
+        if part.precision != "exact":
+            letter, residual = _with_feedback(letter, residual, part.precision)
+            state = state | {"residual": residual}
+        answer = encode(letter, part.precision)
+        part.save(f"round-{number}", state, answer)
+        for old in _kept_rounds(part.folder):
+            if old not in (base, number):
+                (part.folder / f"round-{old}.safetensors").unlink()
+        remove_leftovers(part.folder, (f"round-{number}.safetensors",))
+        self.news = f"round {number}: loss {fields['loss']:.4f}, validation {metrics['val'][0]:.4f}"
+        return answer
+
+    def _finish(self, run: str, asked: Letter, digest: str) -> bytes:
+        part, base = self.part(run), asked.fields["base"]
+        self._keep_model(part, part.load(f"round-{base}")[0], base, asked.fields["best"])
+        self.news, self.finished = f"finished; its model is in {self.folder / 'model'}", True
+        return encode(Letter("finished", {}, {}))
+
+    def _join(self, run: str, asked: Letter, digest: str) -> bytes:
+        """Become like the members of a finished run; nothing of it is needed after a restart."""
+        check_epochs(asked.fields["epochs"])
+        held, question = {name: asked.fields[name] for name in TERMS}, f"join {asked.fields['step']}"
+        ledger = self._ledger(run)
+        ledger.begin(_terms("join", held), 0)
+        ledger.check(question, digest)
+        if run not in self._parts:
+            self._parts = {run: self._part(run, held)}
+        part = self._parts[run]
+        if (stored := part.answered(question.replace(" ", "-"))) is not None:
+            return stored
+        check_joinable(part.algorithm)
+        assert part.experiment.rounds is not None
+        after = replace(part.ctx, round=part.experiment.rounds + 1)
+        part.check_message(after, asked.message, {}, 0)
+        ledger.note(question, digest)
+
+        def keep(weights: Tree, numbers: dict[str, float]) -> None:
+            save_model(self.folder / "model", weights, self._card(part, 0, numbers))
+
+        letter = answer_join(part, asked, self.folder, keep)
+        answer = encode(letter)
+        part.save(question.replace(" ", "-"), {}, answer)
+        if letter.fields:
+            self.news, self.finished = f"joined; its model is in {self.folder / 'model'}", True
+        return answer
+
+    def _keep_model(self, part: Part, state: State, base: int, best: int) -> None:
+        """The personal model of the best round so far, for use without the federation.
+
+        The site's state has not changed since `base`: if the best round is not before that, this is its model there.
+        """
+        if not best or best < base or self._kept == (part.folder, best):
+            return
+        metrics, _ = measure(part.algorithm, part.ctx, state, part.data)
+        save_model(self.folder / "model", part.algorithm.personal(state), self._card(part, best, _numbers(metrics)))
+        self._kept = (part.folder, best)
+
+    def _card(self, part: Part, number: int, metrics: Mapping[str, float]) -> ModelCard:
+        return ModelCard.of(
+            part.experiment,
+            num_features=part.data.num_features,
+            classes=part.classes,
+            site=self.name,
+            round=number,
+            meta=dict(self.source.graph.meta) if isinstance(self.source, OwnGraph) else {},
+            val=_known(metrics["val"]),
+            test=_known(metrics["test"]),
+        )
+
+
+def check_agreed(asked: Experiment, agreed: Experiment | None) -> None:
+    """That the coordinator asks for what was agreed on; the graph's name and the device are each side's own."""
+    if agreed is None:
+        return
+    theirs, ours = ({**vars(one), **one.options} for one in (asked, agreed))
+    for name in {**ours, **theirs}:
+        if name not in ("dataset", "device", "options") and theirs.get(name) != ours.get(name):
+            raise FedpubError(
+                f"the coordinator asks for {name} {theirs.get(name)!r}, but this site has agreed to "
+                f"{ours.get(name)!r}; settle it with the coordinator, then start the site with --experiment and what "
+                "was agreed"
+            )
+
+
+def _kept_rounds(folder: Path) -> list[int]:
+    return [int(path.stem.partition("-")[2]) for path in folder.glob("round-*.safetensors")]
+
+
+def _first_numbers(part: Part) -> dict[str, Any]:
+    metrics, _ = measure(part.algorithm, part.ctx, part.load("round-0")[0], part.data)
+    sizes = part.ctx.task.sizes(part.data)
+    return {"metrics": told(_numbers(metrics)), "test_size": int(sizes[0]), "idle": not part.own.num_train}
+
+
+def _terms(what: str, held: Mapping[str, Any]) -> str:
+    """The digest of what a run is about."""
+    text = json.dumps([what, *(held[name] for name in TERMS)])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _with_feedback(letter: Letter, residual: Tree, precision: Precision) -> tuple[Letter, Tree]:
+    """A letter whose trees carry what rounding lost the last time, and what it loses now."""
+    message: Message = dict(letter.message)
+    active = tree(message.get("active", {}))
+    lost: Tree = {}
+    for part, content in letter.message.items():
+        if part == "active" or not isinstance(content, dict):
+            continue
+        message[part] = {
+            name: leaf + residual[f"{part}.{name}"] if f"{part}.{name}" in residual else leaf
+            for name, leaf in content.items()
+        }
+    sent = decode(encode(replace(letter, message=message), precision)).message
+    for part, content in message.items():
+        if part != "active" and isinstance(content, dict):
+            for name, leaf in content.items():
+                left = leaf - tree(sent[part])[name]
+                lost[f"{part}.{name}"] = left * active[name] if name in active else left
+    return replace(letter, message=message), lost
+
+
+_HANDLERS: dict[str, Callable[[Site, str, Letter, str], bytes]] = {
+    "hello": Site._hello,
+    "begin": Site._begin,
+    "setup": Site._setup,
+    "ready": Site._ready,
+    "round": Site._round,
+    "finish": Site._finish,
+    "join": Site._join,
+}

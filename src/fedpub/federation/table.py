@@ -1,0 +1,57 @@
+"""Sites around one table: letters are handed over in this process, and go through bytes and files all the same."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedpub.data.clients.subgraph_files import write_subgraph
+from fedpub.experiment import Experiment
+from fedpub.experiment.prepare import Prepared, prepare
+from fedpub.federation.coordinator import Coordinator, Terms
+from fedpub.federation.deployed import play
+from fedpub.federation.part import OnePiece
+from fedpub.federation.site import Site
+from fedpub.federation.wire import Precision
+from fedpub.store.directory import read_rows
+from fedpub.store.record import Row
+
+
+class Table:
+    """An exchange with a site for every client of an experiment, each in a folder of its own."""
+
+    def __init__(
+        self, folder: Path, experiment: Experiment, root: Path | None = None, ready: Prepared | None = None
+    ) -> None:
+        ready = ready or prepare(experiment.resolved(), root)
+        self.folder, self.names = folder, [f"site-{own.id}" for own in ready.federation.subgraphs]
+        for name, own in zip(self.names, ready.federation.subgraphs, strict=True):
+            write_subgraph(folder / name / "piece.safetensors", own, ready.graph.classes)
+        self.sites: dict[int, Site] = {}
+
+    def site(self, client: int) -> Site:
+        if client not in self.sites:
+            place = self.folder / self.names[client]
+            self.sites[client] = Site(place, self.names[client], lambda: OnePiece(place / "piece.safetensors"))
+        return self.sites[client]
+
+    def restart(self) -> None:
+        """Every site's process dies: only what is on disk is left."""
+        self.sites = {}
+
+    def __call__(self, letters: Mapping[int, bytes], deadline: float) -> dict[int, bytes]:
+        return {client: self.site(client).answer(letter) for client, letter in letters.items()}
+
+
+def by_letters(
+    experiment: Experiment, precision: Precision, root: Path | None = None, ready: Prepared | None = None
+) -> tuple[dict[str, Any], Row]:
+    """An experiment whose uploads are rounded as those of sites: its summary and its last round."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        table = Table(place / "sites", experiment, root, ready)
+        terms = Terms(precision=precision)
+        coordinator = Coordinator(experiment, "0" * 16, table.names, table, place / "sites", terms)
+        return play(coordinator, place / "run"), read_rows(place / "run")[-1]

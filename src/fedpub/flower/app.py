@@ -1,0 +1,32 @@
+"""The two ends as apps of Flower's, for `flwr run` in a federation of Flower's own.
+
+There every node runs the code of whoever may start a run: with `fedpub site start` none of this is used. Light: Flower
+starts a process for every message, and torch takes seconds to load.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+
+server, client = ServerApp(), ClientApp()
+
+
+@server.main()  # type: ignore[untyped-decorator]
+def coordinate(grid: Grid, context: Context) -> None:
+    from fedpub.flower.server import coordinate
+
+    coordinate(grid, Path(str(context.run_config["folder"])))
+
+
+@client.query()  # type: ignore[untyped-decorator]
+def answer(message: Message, context: Context) -> Message:
+    """Answered in the site's folder, which the node's config names."""
+    from fedpub.flower.exchange import packed, unpacked
+    from fedpub.flower.sites import open_site
+
+    site = open_site(Path(str(context.node_config["folder"])))
+    return Message(packed(site.answer(unpacked(message.content) or b"")), reply_to=message)

@@ -1,0 +1,210 @@
+"""The coordinator's machine: one process that plays the rounds, with Flower's link inside and a gate before it."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from fedpub.core.files import write_text
+from fedpub.core.shown import shown
+from fedpub.errors import FedpubError
+from fedpub.federation.coordinator import SITES
+from fedpub.federation.joining import check_joinable
+from fedpub.flower.folder import CoordinatorConfig, CoordinatorFolder
+from fedpub.flower.keys import check_certificate, read_admitted
+from fedpub.flower.processes import require_flower
+from fedpub.store.directory import RunDirectory
+from fedpub.store.record import Row
+
+APP = """\
+[project]
+name = "fedpub-app"
+description = "Personalised subgraph federated learning"
+version = "1.0.0"
+license = "Apache-2.0"
+dependencies = []
+
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[tool.flwr.app]
+publisher = "fedpub"
+
+[tool.flwr.app.components]
+serverapp = "fedpub_app.app:server"
+clientapp = "fedpub_app.app:client"
+
+[tool.flwr.app.config]
+folder = ""
+"""
+# Flower looks for these names without running the file.
+CODE = """\
+from fedpub.flower import app
+
+server = app.server
+client = app.client
+"""
+STUCK = 1800.0  # seconds without a sign of life, beyond the deadline, after which the process ends
+STUCK_STATUS = 1
+
+
+def write_app(folder: Path) -> None:
+    """An app for `flwr run` in a federation of Flower's own: a name for what is installed there."""
+    write_text(folder / "pyproject.toml", APP)
+    write_text(folder / "fedpub_app" / "__init__.py", "")
+    write_text(folder / "fedpub_app" / "app.py", CODE)
+
+
+def check_run(folder: CoordinatorFolder, config: CoordinatorConfig, resume: bool, joins: bool) -> None:
+    out = folder.out(config)
+    if joins:
+        check_joinable(config.experiment.algorithm())
+        if not RunDirectory(out).finished:
+            raise FedpubError(f"the run of {folder.path} is not finished: sites can join when it is")
+        return
+    begun = (out / "clients.csv").is_file() or (folder.path / SITES).is_file()
+    if begun and not resume:
+        raise FedpubError(
+            f"{folder.path} holds a run that has begun: go on with it by --resume, or init another folder"
+        )
+
+
+class Watchdog:
+    """Ends the process when nothing has moved for too long: a supervisor starts it again, and it resumes."""
+
+    def __init__(self, seconds: float, on_stuck: Callable[[], None]) -> None:
+        self._seconds, self._on_stuck = seconds, on_stuck
+        self._moved, self._ended = time.monotonic(), threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="fedpub-watchdog", daemon=True)
+
+    def __enter__(self) -> Watchdog:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def moved(self) -> None:
+        self._moved = time.monotonic()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(min(10.0, self._seconds / 4)):
+            if time.monotonic() - self._moved > self._seconds:
+                self._on_stuck()
+                return
+
+
+class Running:
+    """A coordinator at work: a context that opens its gate and closes it."""
+
+    def __init__(self, path: Path, resume: bool = False, joins: bool = False) -> None:
+        require_flower()
+        self.folder, self.config = CoordinatorFolder(path.resolve()), CoordinatorConfig.load(path)
+        check_run(self.folder, self.config, resume, joins)
+        self._joins = joins
+        self.sites = read_admitted(self.folder.admitted)
+        if not self.sites:
+            raise FedpubError(f"{self.folder.admitted} admits no site; add one with fedpub coordinator admit")
+        self._warnings: list[dict[str, Any]] = []
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Running:
+        import httpx
+
+        from fedpub.flower.gate import Admission, Gate
+        from fedpub.flower.link import Link, log_to
+
+        with ExitStack() as stack:
+            stack.enter_context(self.folder.in_use())
+            if problem := check_certificate(self.folder.path):
+                self._warnings = [self.folder.event(None, "certificate", 0, problem)]
+            log_to(self.folder.logs / "link.log")
+            admission = Admission(self.folder.admitted)
+            largest = self.config.terms.max_message * 2**20
+            self._link = Link(lambda: {site: key for key, site in admission.now().items()}, largest)
+            self._gate = Gate(self.config.bind, self.config.port, httpx.ASGITransport(self._link.app), self.folder.path)
+            stack.enter_context(self._gate)
+            ended = threading.Event()
+            threading.Thread(target=self._link.keep_alive, args=(ended,), daemon=True).start()
+            stack.callback(ended.set)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._stack.close()
+
+    def wait(
+        self,
+        on_round: Callable[[Row, int], None] | None = None,
+        on_event: Callable[[dict[str, Any]], None] | None = None,
+    ) -> dict[str, Any]:
+        """The summary, when the run has ended."""
+        from fedpub.flower.server import play_rounds, serve_joins
+
+        rounds = self.config.experiment.resolved().rounds
+        assert rounds is not None
+        on_line = on_event or (lambda _: None)
+        for warning in self._warnings:
+            on_line(warning)
+        with Watchdog(self.config.terms.deadline + STUCK, self._end_stuck) as self._watchdog:
+            try:
+                if self._joins:
+                    return serve_joins(
+                        self.folder,
+                        self.config,
+                        lambda site: bool(self._present({0: site})),
+                        lambda site: self._exchange({0: site}),
+                        on_line,
+                    )
+                return play_rounds(
+                    self.folder,
+                    self.config,
+                    self._exchange(dict(enumerate(self._members()))),
+                    lambda row: self._told(row, rounds, on_round),
+                    on_line,
+                )
+            except FedpubError:
+                raise
+            except Exception as error:
+                why = shown(f"{type(error).__name__}: {error}")
+                raise FedpubError(f"the rounds ended ({why}); what was done is saved: go on with --resume") from error
+
+    def _members(self) -> list[str]:
+        from fedpub.flower.server import members
+
+        return members(self.folder)
+
+    def _told(self, row: Row, rounds: int, on_round: Callable[[Row, int], None] | None) -> None:
+        self._watchdog.moved()
+        if on_round:
+            on_round(row, rounds)
+
+    def _present(self, sites: dict[int, str]) -> dict[int, Any]:
+        self._alive()
+        return self._link.present(sites)
+
+    def _exchange(self, sites: dict[int, str]) -> Any:
+        from fedpub.flower.exchange import FlowerExchange
+
+        return FlowerExchange(self._link, lambda: self._link.present(sites), alive=self._alive)
+
+    def _alive(self) -> None:
+        self._watchdog.moved()
+        if not self._gate.is_serving():
+            raise FedpubError("the gate has closed, so that no site can come in; go on with --resume")
+
+    def _end_stuck(self) -> None:
+        """Nothing can be unwound in a thread that does not move: end, and leave word where it stands."""
+        self.folder.logs.mkdir(parents=True, exist_ok=True)
+        with (self.folder.logs / "stuck.log").open("a", encoding="utf-8") as file:
+            faulthandler.dump_traceback(file)
+        self.folder.event(None, "stuck", 0, "nothing moved for too long, logs/stuck.log says where; resume the run")
+        os._exit(STUCK_STATUS)

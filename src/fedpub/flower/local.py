@@ -1,0 +1,100 @@
+"""A whole federation on this machine: real processes, TLS and keys, over loopback."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from fedpub.core.files import write_tensors
+from fedpub.data.clients.subgraph_files import write_subgraph
+from fedpub.errors import FedpubError
+from fedpub.experiment import Experiment
+from fedpub.experiment.prepare import Prepared, prepare
+from fedpub.federation.coordinator import Terms
+from fedpub.flower.coordinator import Running
+from fedpub.flower.folder import CoordinatorConfig, CoordinatorFolder
+from fedpub.flower.keys import admit, make_authority, make_certificate, make_site_key
+from fedpub.flower.processes import free_port, require_flower, start, stop
+from fedpub.flower.sites import AUTHORITY, PIECE, SiteConfig
+from fedpub.runs.simulated import OnRound, Result
+from fedpub.store.directory import RunDirectory, read_rows
+from fedpub.store.model_files import load_model, unsettled
+from fedpub.store.record import Record
+
+
+def lay_out(base: Path, ready: Prepared, experiment: Experiment, terms: Terms, out: Path) -> tuple[Path, list[Path]]:
+    """The folders of a coordinator and of a site for every client, with keys, certificates and data."""
+    coordinator = base / "coordinator"
+    make_authority(coordinator)
+    make_certificate(coordinator, ["localhost"])
+    config = CoordinatorConfig.new("127.0.0.1", free_port(), experiment, terms, str(out.resolve()))
+    config.save(coordinator)
+    sites = []
+    width = len(str(len(ready.federation.subgraphs) - 1))
+    for own in ready.federation.subgraphs:
+        name = f"site-{own.id:0{width}}"
+        folder = base / "sites" / name
+        held = SiteConfig(name, f"127.0.0.1:{config.port}", "")
+        held.save(folder)
+        admit(CoordinatorFolder(coordinator).admitted, name, make_site_key(held.key(folder)))
+        shutil.copy(coordinator / "ca.pem", folder / AUTHORITY)
+        write_subgraph(folder / PIECE, own, ready.graph.classes)
+        sites.append(folder)
+    return coordinator, sites
+
+
+def start_sites(sites: list[Path]) -> list[subprocess.Popen[bytes]]:
+    return [start_site(folder) for folder in sites]
+
+
+def start_site(folder: Path) -> subprocess.Popen[bytes]:
+    # One thread each: they share this machine.
+    words = [sys.executable, "-m", "fedpub", "site", "start", "--folder", str(folder)]
+    return start(words, folder / "logs" / "site.log", {"OMP_NUM_THREADS": "1"})
+
+
+def deploy_local(
+    experiment: Experiment,
+    out: Path | None = None,
+    terms: Terms = Terms(),  # noqa: B008
+    root: Path | None = None,
+    on_round: OnRound | None = None,
+    on_event: Callable[[dict[str, Any]], None] | None = None,
+) -> Result:
+    """Run an experiment as a federation; afterwards nothing of it runs any more."""
+    require_flower()
+    experiment = experiment.resolved()
+    if experiment.failures:
+        raise FedpubError("--failures is for simulations; deployed sites fail by themselves: leave it out")
+    if experiment.device != "cpu":
+        raise FedpubError(f"--device {experiment.device} is for simulations; sites compute on their CPUs: leave it out")
+    if out is not None:
+        RunDirectory.check_free(out)
+    ready = prepare(experiment, root)
+    with ExitStack() as stack:
+        base = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedpub-")))
+        place = out or base / "run"
+        RunDirectory.create(place, experiment.to_json(), ready.graph.digest(), ready.partition.digest)
+        if out is not None:
+            base = out / "deployment"
+        coordinator, sites = lay_out(base, ready, experiment, terms, place)
+        processes = start_sites(sites)
+        stack.callback(stop, processes)
+        with Running(coordinator) as running:
+            summary = running.wait(on_round, on_event)
+        _collect_models(place, sites, summary, experiment)
+        return Result(summary, Record(read_rows(place)), out, ready.idle)
+
+
+def _collect_models(place: Path, sites: list[Path], summary: dict[str, Any], experiment: Experiment) -> None:
+    """The models that the sites keep in one file, as a simulation leaves them: only here all sites are at hand."""
+    models = [load_model(folder / "model") for folder in sites if (folder / "model").is_dir()]
+    if len(models) == len(sites):
+        header = {"round": str(summary["best_round"])}
+        write_tensors(place / "models.safetensors", unsettled(models, experiment), header)

@@ -1,0 +1,111 @@
+"""The coordinator's rounds: what is played with the sites of a folder, whoever carries the letters."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedpub.errors import FedpubError
+from fedpub.federation.coordinator import SITES, Coordinator, Exchange, Known
+from fedpub.federation.deployed import play
+from fedpub.federation.joining import Finished
+from fedpub.federation.wire import Letter, WireError, decode, encode
+from fedpub.flower.exchange import FlowerExchange, GridCarrier, Present
+from fedpub.flower.folder import CoordinatorConfig, CoordinatorFolder
+from fedpub.flower.keys import read_admitted
+from fedpub.store.directory import RunDirectory
+from fedpub.store.record import Row
+
+LOOK = 1.0  # seconds between two looks at who is there
+
+OnRow = Callable[[Row], None]
+OnLine = Callable[[dict[str, Any]], None]  # told of every event as it is written down
+
+
+def members(folder: CoordinatorFolder) -> list[str]:
+    """The sites of the run: once it has begun, who is admitted later is not in it."""
+    known = Known.load(folder.path / SITES)
+    return list(known.sites) if known else list(read_admitted(folder.admitted))
+
+
+def play_rounds(
+    folder: CoordinatorFolder,
+    config: CoordinatorConfig,
+    exchange: Exchange,
+    on_round: OnRow = lambda _: None,
+    on_line: OnLine = lambda _: None,
+) -> dict[str, Any]:
+    """The summary of the run, when it has been played to its end."""
+    sites = members(folder)
+
+    def on_event(client: int | None, what: str, number: int, reason: str) -> None:
+        on_line(folder.event(None if client is None else sites[client], what, number, reason))
+
+    def on_step(name: str, done: int, total: int) -> None:
+        on_event(None, "set-up", done, name)
+
+    coordinator = Coordinator(config.experiment, config.run, sites, exchange, folder.path, config.terms, on_event)
+    return play(coordinator, folder.out(config), on_round, on_step)
+
+
+def serve_joins(
+    folder: CoordinatorFolder,
+    config: CoordinatorConfig,
+    is_there: Callable[[str], bool],
+    exchange_with: Callable[[str], Exchange],
+    on_line: OnLine = lambda _: None,
+) -> dict[str, Any]:
+    """Let every site that was admitted after the run join it once; the summary of the run."""
+    out, known = RunDirectory(folder.out(config)), Known.load(folder.path / SITES)
+    if known is None or not out.finished:
+        raise FedpubError(f"the run of {folder.path} is not finished: sites can join when it is")
+    start, _ = out.restore(torch.device("cpu"))
+    assert start is not None, "a finished run has a checkpoint"
+    finished = Finished(config.experiment, config.run, known, start.server, start.clients)
+    new = [site for site in read_admitted(folder.admitted) if site not in known.sites]
+    waiting = list(new)
+    while waiting:
+        for site in [one for one in waiting if is_there(one)]:
+            number = len(known.sites) + new.index(site)
+            try:
+                told = finished.join(site, number, exchange_with(site), config.terms.deadline)
+                on_line(folder.event(site, "joined", 0, f"it keeps the model {told.get('kept')!r}"))
+            except Exception as error:  # whatever it sent
+                on_line(folder.event(site, "could not join", 0, str(error) or type(error).__name__))
+            waiting.remove(site)
+        if waiting:
+            time.sleep(LOOK)
+    return out.summary()
+
+
+def coordinate(grid: Any, path: Path) -> None:
+    """Play the run of a coordinator's folder in a federation of Flower's own, where nodes say who they are."""
+    folder, config = CoordinatorFolder(path), CoordinatorConfig.load(path)
+    carrier = GridCarrier(grid)
+    with folder.in_use():
+        play_rounds(folder, config, FlowerExchange(carrier, _by_claim(grid, carrier, members(folder), config.run)))
+
+
+def _by_claim(grid: Any, carrier: GridCarrier, sites: list[str], run: str) -> Callable[[], Mapping[int, Present]]:
+    known: dict[int, Present] = {}
+
+    def now() -> Mapping[int, Present]:
+        nodes = {present.node for present in known.values()}
+        fresh = {number: Present(node) for number, node in enumerate(grid.get_node_ids()) if node not in nodes}
+        if fresh:
+            letter = encode(Letter("hello", {"run": run}, {}))
+            said = FlowerExchange(carrier, lambda: fresh)(dict.fromkeys(fresh, letter), 30.0)
+            for number, data in said.items():
+                try:
+                    name = decode(data).fields.get("site")
+                except WireError:
+                    continue
+                if name in sites:
+                    known[sites.index(str(name))] = fresh[number]
+        return known
+
+    return now

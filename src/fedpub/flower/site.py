@@ -1,0 +1,94 @@
+"""The site's machine: one process that has data and state, and is a node of Flower's itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from fedpub.core.shown import shown
+from fedpub.errors import FedpubError
+from fedpub.federation.site import Site
+from fedpub.federation.wire import Letter, encode
+from fedpub.flower.keys import private_key, public_line
+from fedpub.flower.preflight import UnreachableError, check_coordinator, context_of
+from fedpub.flower.processes import require_flower
+from fedpub.flower.sites import AUTHORITY, SiteConfig, open_site
+
+AGAIN = 1.0  # seconds before a coordinator that is away is asked again
+FIRST_PAUSE, LAST_PAUSE = 0.1, 0.5  # between two looks for letters
+
+
+def run_site(path: Path, say: Callable[[str], None], *, once: bool = False, wait: bool = True) -> None:
+    """Take part until the process is ended or, with `once`, until the run is finished."""
+    require_flower()
+    from fedpub.flower.link import log_to
+    from fedpub.flower.node import ConnectionTroubleError, Node
+
+    path = path.resolve()
+    config, site = SiteConfig.load(path), open_site(path)
+    site.source  # noqa: B018 - data that cannot be read is said now, not in the first round
+    log_to(path / "logs" / "node.log")
+    _introduce(config, path, say, wait)
+    said = f"connected to {config.coordinator}"
+    say(f"site {config.id}: {said}")
+    pause = FIRST_PAUSE
+    with Node(config.coordinator, context_of(path / AUTHORITY), private_key(config.key(path))) as node:
+        while not (once and site.finished):
+            try:
+                got = node.next_letter()
+                if got is not None:
+                    answer = answered(site, got[1])
+                    if site.news:
+                        say(f"site {config.id}: {shown(site.news)}")
+                        site.news = ""
+                    node.reply(got[0], answer)
+                now = f"connected to {config.coordinator}"
+                pause = min(1.2 * pause, LAST_PAUSE) if got is None else FIRST_PAUSE
+            except ConnectionTroubleError as error:
+                now, pause = _trouble(config, path) or str(error), AGAIN
+            if now != said:
+                said = now
+                say(f"site {config.id}: {said}")
+            if not (once and site.finished):
+                time.sleep(pause)
+                pause = min(pause, LAST_PAUSE)
+
+
+def answered(site: Site, letter: bytes) -> bytes:
+    """The site's answer: whatever goes wrong with one letter, the next one is answered."""
+    try:
+        return site.answer(letter)
+    except Exception as error:
+        site.news = f"could not answer the coordinator: {error!r}"
+        return encode(Letter("refused", {"reason": shown(f"the site failed: {type(error).__name__}")}, {}))
+
+
+def _trouble(config: SiteConfig, path: Path) -> str | None:
+    """What is in the way, in a sentence; None where the coordinator would admit this site right now."""
+    try:
+        check_coordinator(config.coordinator, path / AUTHORITY, public_line(config.key(path)))
+    except FedpubError as error:
+        return f"{shown(error)}; trying again"
+    return None
+
+
+def _introduce(config: SiteConfig, path: Path, say: Callable[[str], None], wait: bool) -> None:
+    """That the coordinator is who it should be, and admits this site under its name."""
+    waiting = False
+    while True:
+        try:
+            name = check_coordinator(config.coordinator, path / AUTHORITY, public_line(config.key(path)))
+            break
+        except UnreachableError as error:
+            if not wait:
+                raise
+            if not waiting:
+                say(f"site {config.id}: {error}; waiting for it")
+            waiting = True
+            time.sleep(AGAIN)
+    if name != config.id:
+        raise FedpubError(
+            f"the coordinator at {config.coordinator} knows this site's key as {shown(repr(name))}, not {config.id!r}: "
+            "one of you has to correct the name"
+        )

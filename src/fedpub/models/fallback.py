@@ -1,0 +1,58 @@
+"""A model, and beside it another one that a client may use instead.
+
+The second one's weights have `alone.` before their names, its own parameters of the task, such as a decoder, among
+them. A client that may choose has a number `alone`, too, [K, 1]: where it is not zero, it uses the second model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedpub.core.tree import Tree, for_each
+from fedpub.data.clients.stack import Clients
+from fedpub.models.base import Around, Dropout, Model
+
+SECOND, CHOSEN = "alone.", "alone"
+
+
+@dataclass(frozen=True)
+class Beside(Around):
+    second: Model
+
+    def init(self, num_features: int, num_classes: int, stream: torch.Generator) -> Tree:
+        """Both begin as if the other one were not there."""
+        same = torch.Generator().set_state(stream.get_state())
+        second = self.second.init(num_features, num_classes, stream)
+        return super().init(num_features, num_classes, same) | {SECOND + name: leaf for name, leaf in second.items()}
+
+    def apply(self, w: Tree, data: Clients, dropout: Dropout | None = None) -> Tensor:
+        first_NC = self.model.apply(w, data, dropout)
+        if CHOSEN not in w:
+            return first_NC
+        second_NC = self.second.apply(apart(w)[1], data, dropout)
+        return torch.where(w[CHOSEN][data.segments.owner_N] != 0, second_NC, first_NC)
+
+
+def apart(w: Tree) -> tuple[Tree, Tree]:
+    """The weights of the first model and those of the second."""
+    first = {name: leaf for name, leaf in w.items() if not name.startswith(SECOND) and name != CHOSEN}
+    return first, {name.removeprefix(SECOND): leaf for name, leaf in w.items() if name.startswith(SECOND)}
+
+
+def together(first: Tree, second: Tree, chosen_K: Tensor) -> Tree:
+    """The weights of both models, and which one each client uses.
+
+    Whoever asks for a parameter by its own name, as a task does for its decoder, gets that of the chosen model.
+    """
+
+    def chosen(name: str, leaf: Tensor) -> Tensor:
+        if name not in second or second[name].shape != leaf.shape:
+            return leaf
+        return torch.where(for_each(chosen_K, leaf), second[name], leaf)
+
+    found = {name: chosen(name, leaf) for name, leaf in first.items()}
+    found |= {SECOND + name: leaf for name, leaf in second.items()}
+    return found | {CHOSEN: chosen_K.unsqueeze(1).to(next(iter(first.values())).dtype)}

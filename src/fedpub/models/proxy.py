@@ -1,0 +1,132 @@
+"""How alike two clients are, without a look at their data.
+
+The same proxy graph goes through every client's model; the mean output of the second convolution is the model's
+functional embedding (FED-PUB, section 4.1 and appendix B.3). Other similarities serve as comparisons.
+
+Axes: K clients, P proxy nodes, F features, H hidden, C classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedpub.core.rng import numpy_stream
+from fedpub.core.segments import PaddedRows
+from fedpub.core.sparse import SparseRows
+from fedpub.data.clients.stack import Clients
+from fedpub.data.clients.subgraph import Propagation, normalised_adjacency
+from fedpub.data.graph import undirected
+
+ProxyKind = Literal["sbm", "er", "one", "feature"]
+BLOCKS, BLOCK_NODES = 5, 100
+P_IN, P_OUT = 0.1, 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class Proxy:
+    """A graph that every model sees: [P, F], or [K, P, F] where each client brings features of its own."""
+
+    x: Tensor
+    propagated: Tensor
+    mean_propagation_P: Tensor  # column means of the normalised adjacency: the mean over nodes of one propagation
+    columns_KM: Tensor | None = None  # the features that are there, where some are left out
+
+    def rows(self, w_KFH: Tensor) -> Tensor:
+        """The rows of a weight matrix on the inputs that belong to the features that are there."""
+        if self.columns_KM is None:
+            return w_KFH
+        k, m = self.columns_KM.shape
+        place = (torch.arange(k, device=w_KFH.device).unsqueeze(1) * w_KFH.shape[1] + self.columns_KM).flatten()
+        return w_KFH.flatten(0, 1).index_select(0, place).view(k, m, w_KFH.shape[2])
+
+
+@lru_cache(maxsize=8)
+def proxy_structure(kind: ProxyKind, seed: int, propagation: Propagation, p_out: float) -> np.ndarray:
+    """The normalised adjacency of a proxy graph, [P, P]; a few hundred nodes, so dense."""
+    stream = numpy_stream(seed, "proxy", "edges", kind)
+    nodes = 1 if kind == "one" else BLOCKS * BLOCK_NODES
+    block = np.arange(nodes) // BLOCK_NODES
+    p_PP = np.where(block[:, None] == block, P_IN, p_out)
+    if kind == "er":  # as many edges as the block model has, without its blocks
+        p_PP = np.full_like(p_PP, (P_IN + (BLOCKS - 1) * p_out) / BLOCKS)
+    u, v = np.nonzero(np.triu(stream.random((nodes, nodes)) < p_PP, k=1))
+    edges = undirected(torch.from_numpy(np.stack([u, v])), nodes)
+    dense: np.ndarray = normalised_adjacency(edges, nodes, propagation).toarray()
+    return dense
+
+
+@lru_cache(maxsize=8)
+def random_proxy(
+    kind: ProxyKind,
+    seed: int,
+    num_features: int,
+    propagation: Propagation,
+    p_out: float,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> Proxy:
+    """The proxy graph of a federation, made from its seed: standard normal features on random edges."""
+    a_PP = proxy_structure(kind, seed, propagation, p_out)
+    x_PF = numpy_stream(seed, "proxy", "features").standard_normal((len(a_PP), num_features))
+    x, propagated, mean = (torch.from_numpy(part).to(device, dtype) for part in (x_PF, a_PP @ x_PF, a_PP.mean(0)))
+    return Proxy(x, propagated, mean)
+
+
+def feature_proxy(seed: int, data: Clients, propagation: Propagation, p_out: float) -> Proxy:
+    """The block model's edges with features drawn from the client's own nodes; they never leave it."""
+    a_PP = torch.from_numpy(proxy_structure("sbm", seed, propagation, p_out)).to(data.device, data.dtype)
+    parts = []
+    for position, (client, size) in enumerate(zip(data.ids_K.tolist(), data.segments.sizes, strict=True)):
+        drawn = numpy_stream(seed, "proxy", "features", client).integers(size, size=len(a_PP))
+        parts.append(_client_rows(data, position)[torch.from_numpy(drawn).to(data.device)])
+    x_KPF = torch.stack(parts)
+    return Proxy(x_KPF, a_PP @ x_KPF, a_PP.mean(0))
+
+
+def narrowed(proxy: Proxy, seen_KF: Tensor, data: Clients) -> Proxy:
+    """A proxy graph without the features whose weights are zero at each client, for those who know that they are.
+
+    Every client keeps as many as the one that keeps most: its own, and others, which do no harm. It is kept as long as
+    the clients are, and made only where it saves a third and fits.
+    """
+    made = _NARROWED.get(data)
+    if made is None or made[0] is not proxy:
+        made = _NARROWED[data] = (proxy, _narrow(proxy, seen_KF))
+    return made[1]
+
+
+_NARROWED: WeakKeyDictionary[Clients, tuple[Proxy, Proxy]] = WeakKeyDictionary()
+NARROW_BELOW, NARROW_BYTES = 2 / 3, 2**29
+
+
+def _narrow(proxy: Proxy, seen_KF: Tensor) -> Proxy:
+    (k, f), most = seen_KF.shape, int(seen_KF.sum(1).max())
+    size = 2 * k * len(proxy.x) * most * proxy.x.element_size()
+    if proxy.x.dim() != 2 or most > NARROW_BELOW * f or size > NARROW_BYTES:
+        return proxy
+    columns_KM = torch.argsort(seen_KF.to(torch.uint8), dim=1, descending=True, stable=True)[:, :most].sort(1).values
+    x, propagated = (part.T[columns_KM].transpose(1, 2) for part in (proxy.x, proxy.propagated))
+    return Proxy(x.contiguous(), propagated.contiguous(), proxy.mean_propagation_P, columns_KM)
+
+
+def _client_rows(data: Clients, position: int) -> Tensor:
+    """The features of one client, dense."""
+    start, end = data.segments.spans[position]
+    if isinstance(data.x, PaddedRows):
+        return data.x.x_KMF[position, : end - start]
+    if not isinstance(data.x, SparseRows):
+        return data.x[start:end]
+    pointer, f = data.x.forward.crow_indices(), data.num_features
+    first, last = int(pointer[start]), int(pointer[end])
+    rows = torch.repeat_interleave(torch.arange(end - start), pointer[start : end + 1].diff())
+    dense = torch.zeros(end - start, f, dtype=data.dtype)
+    columns = data.x.forward.col_indices()[first:last] - position * f
+    dense[rows, columns] = data.x.forward.values()[first:last]
+    return dense

@@ -1,0 +1,244 @@
+"""Several methods on the same data and seeds, side by side."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from fedpub.algorithms import method_called
+from fedpub.core.files import file_name, write_text
+from fedpub.engine.setup import OnStep
+from fedpub.errors import FedpubError
+from fedpub.experiment import Experiment
+from fedpub.experiment.prepare import Prepared, prepare
+from fedpub.runs.significance import deviation, p_values
+from fedpub.runs.simulated import OnRound, run
+from fedpub.store.record import baseline_of
+
+COMPARISON = "comparison.json"  # beside the runs: the method that was named first
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A column of the table: a graph and how it is divided."""
+
+    dataset: str
+    scenario: str
+    clients: int | None
+
+
+@dataclass(frozen=True)
+class Run:
+    cell: Cell
+    method: str
+    seed: int
+    summary: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Score:
+    """A method over the seeds, in percent; the average over cells where there are several."""
+
+    method: str
+    cells: tuple[tuple[float, float | None], ...]  # mean and deviation of every cell; one seed has no deviation
+    average: float
+    p_value: float | None  # against the first method (`fedpub.runs.significance`); None for itself
+    worst_client: float
+    weighted: float
+    second: float  # the task's other metric: macro-F1 or average precision
+    sparsity: float
+    megabytes_up: float  # per run
+    better_than_local: float | None  # share of clients
+    seconds: float  # per run
+
+
+def plan(
+    base: Experiment,
+    methods: Sequence[str],
+    datasets: Sequence[str],
+    clients: Sequence[int | None],
+    seeds: int,
+    options: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+) -> list[tuple[Cell, str, Experiment]]:
+    """The experiments of a comparison, those that share their data one after the other."""
+    if not methods:
+        raise FedpubError("there is nothing to compare; name one method or more with `methods`")
+    methods = list(dict.fromkeys(map(method_called, methods)))
+    options = {method_called(method): own for method, own in options.items()}
+    for method in options:
+        if method not in methods:
+            raise FedpubError(f"options of {method} have no effect: it is not among the methods; add it to `methods`")
+    if seeds < 1:
+        raise FedpubError(f"`seeds={seeds}` is not possible; give 1 or more")
+    planned = []
+    for dataset in datasets or (base.dataset,):
+        for count in clients or (base.clients,):
+            for seed in range(base.seed, base.seed + seeds):
+                for method in methods:
+                    one = replace(base, dataset=dataset, clients=count, seed=seed, method=method)
+                    one = replace(one, options=options.get(method, {})).resolved()
+                    assert one.scenario is not None
+                    planned.append((Cell(dataset, one.scenario, count), method, one))
+    return planned
+
+
+def compare(
+    planned: Sequence[tuple[Cell, str, Experiment]],
+    out: Path | None = None,
+    root: Path | None = None,
+    on_round: OnRound | None = None,
+    on_step: OnStep | None = None,
+    max_memory: float | None = None,
+) -> Iterator[Run]:
+    """Run what is planned, each within `max_memory` GiB. With `out` every run has its directory there: what is complete
+    is not run again."""
+    data: tuple[object, Prepared] | None = None
+    for cell, method, experiment in planned:
+        key = (cell, experiment.data_seed, experiment.model, experiment.ratios, experiment.task, method == "oracle")
+        if data is None or data[0] != key:
+            data = (key, prepare(experiment, root))
+        path = None
+        if out is not None:
+            count = f"-{cell.clients}" if cell.clients else ""
+            folder = f"{file_name(Path(cell.dataset).stem)}-{cell.scenario}{count}"
+            path = out / folder / f"{file_name(method)}-seed{experiment.seed}"
+        resume = path is not None and (path / "config.json").is_file()
+        found = run(
+            experiment,
+            path,
+            resume=resume,
+            root=root,
+            on_round=on_round,
+            on_step=on_step,
+            prepared=data[1],
+            max_memory=max_memory,
+        )
+        if out is not None and first_named(out) != planned[0][1]:
+            write_text(out / COMPARISON, json.dumps({"reference": planned[0][1]}) + "\n")
+        yield Run(cell, method, experiment.seed, found.summary)
+
+
+def first_named(folder: Path) -> str:
+    """The method that the others of a comparison in this folder are tested against; empty where there is none."""
+    try:
+        first = json.loads((folder / COMPARISON).read_text(encoding="utf-8"))["reference"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
+    return first if isinstance(first, str) else ""
+
+
+def scores(runs: Sequence[Run]) -> list[Score]:
+    """One line per method, in the order they were run."""
+    methods = list(dict.fromkeys(one.method for one in runs))
+    table = {(one.cell, one.seed, one.method): one.summary for one in runs}
+    pairs = list(dict.fromkeys((one.cell, one.seed) for one in runs))
+
+    values = {method: {pair: _percent(table[(*pair, method)]["test"]) for pair in pairs} for method in methods}
+    p_value = p_values(values, methods[0])
+
+    def mean(method: str, name: str, factor: float = 1.0) -> float:
+        found = [table[(*pair, method)][name] for pair in pairs]
+        return factor * float(np.mean([value for value in found if value is not None] or [np.nan]))
+
+    second = next((name for name in runs[0].summary if name.startswith("test_")), "test")
+    lines = []
+    for method in methods:
+        own = [table[(*pair, method)] for pair in pairs]
+        by_cell: dict[Cell, list[float]] = {}
+        for (cell, _), summary in zip(pairs, own, strict=True):
+            by_cell.setdefault(cell, []).append(_percent(summary["test"]))
+        local = [table.get((*pair, "local")) for pair in pairs]
+        lines.append(
+            Score(
+                method=method,
+                cells=tuple((float(np.mean(v)), deviation(v)) for v in by_cell.values()),
+                average=float(np.mean([np.mean(v) for v in by_cell.values()])),
+                p_value=p_value[method],
+                worst_client=mean(method, "worst_client_test", 100),
+                weighted=mean(method, "weighted_test", 100),
+                second=mean(method, second, 100),
+                sparsity=mean(method, "sparsity", 100),
+                megabytes_up=mean(method, "bytes_up", 1e-6),
+                better_than_local=None if None in local or method == "local" else share_better(own, local),
+                seconds=mean(method, "seconds"),
+            )
+        )
+    return lines
+
+
+def baselines(runs: Sequence[Run]) -> tuple[str, dict[Cell, float]] | None:
+    """The words for what every run is to be better than, and its mean over the seeds of each cell, in percent."""
+    found: dict[Cell, list[float]] = {}
+    words = ""
+    for one in runs:
+        if beside := baseline_of(one.summary):
+            words = beside[0]
+            found.setdefault(one.cell, []).append(100 * beside[1])
+    return (words, {cell: float(np.mean(values)) for cell, values in found.items()}) if found else None
+
+
+def not_above_in(runs: Sequence[Run], lines: Sequence[Score]) -> list[str]:
+    """A sentence for every cell in which methods are not above the baseline."""
+    beside = baselines(runs)
+    if beside is None:
+        return []
+    words, values = beside
+    said = []
+    for place, cell in enumerate(dict.fromkeys(one.cell for one in runs)):
+        if cell in values and (lost := [one.method for one in lines if one.cells[place][0] <= values[cell] + 1e-9]):
+            name = f"{Path(cell.dataset).stem}, {cell.scenario}{f' {cell.clients}' if cell.clients else ''}"
+            said.append(f"{name}: not above the baseline ({words}, {values[cell]:.2f} %): {', '.join(lost)}")
+    return said
+
+
+def _percent(value: float | None) -> float:
+    return float("nan") if value is None else 100 * value
+
+
+def share_better(own: Sequence[Mapping[str, Any]], local: Sequence[Mapping[str, Any] | None]) -> float:
+    """The share of clients, over all runs, whose test value is above that of training alone."""
+    better = [
+        a > b
+        for mine, alone in zip(own, local, strict=True)
+        if alone is not None
+        for a, b in zip(mine["per_client_test"], alone["per_client_test"], strict=True)
+        if a is not None and b is not None
+    ]
+    return float(np.mean(better)) if better else float("nan")
+
+
+def to_json(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    return [asdict(one.cell) | {"method": one.method, "seed": one.seed} | one.summary for one in runs]
+
+
+def markdown(runs: Sequence[Run]) -> str:
+    """The comparison as Markdown: a block of rows per scenario, a column per graph and number of clients."""
+    blocks = []
+    for scenario in dict.fromkeys(one.cell.scenario for one in runs):
+        mine = [one for one in runs if one.cell.scenario == scenario]
+        cells = list(dict.fromkeys(one.cell for one in mine))
+        seeds = sorted({one.seed for one in mine})
+        heads = [f"{cell.dataset} {cell.clients or ''}".strip() for cell in cells]
+        lines = [
+            f"**{scenario}**, test {mine[0].summary['metric']} in percent, mean ± deviation over seeds "
+            f"{', '.join(map(str, seeds))}",
+            "",
+            f"| method | {' | '.join(heads)} | average | zeros | MB up |",
+            f"|---|{'---:|' * (len(cells) + 3)}",
+        ]
+        for score in scores(mine):
+            values = [f"{mean:.1f}" + ("" if off is None else f" ± {off:.1f}") for mean, off in score.cells]
+            tail = [f"{score.average:.2f}", f"{score.sparsity:.0f} %", f"{score.megabytes_up:,.0f}"]
+            lines.append(f"| {' | '.join([score.method, *values, *tail])} |")
+        if beside := baselines(mine):
+            own = [f"{beside[1][cell]:.1f}" if cell in beside[1] else "" for cell in cells]
+            lines.append(f"| {' | '.join([beside[0], *own, '', '', ''])} |")
+        lines += ["", *(f"- {sentence}" for sentence in not_above_in(mine, scores(mine)))]
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks) + "\n"

@@ -1,0 +1,70 @@
+"""How a run goes on, in a terminal: a live bar, or a line for every round; never in the result."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from fedpub.errors import FedpubError
+
+if TYPE_CHECKING:
+    from fedpub.store.record import Row
+
+
+def say(line: str) -> None:
+    """A line on how things go: beside the result, never in it."""
+    print(line, file=sys.stderr, flush=True)
+
+
+class Bar:
+    """A live bar with round, metric and time left, or a line for every round; over `total` runs."""
+
+    def __init__(self, bar: Progress, total: int, lines: bool) -> None:
+        self._bar, self._total, self._done, self._lines = bar, total, 0, lines
+        self._task = bar.add_task("round", total=None, run="", values="")
+
+    def _run(self) -> str:
+        return f"run {self._done + 1}/{self._total}  " if self._total > 1 else ""
+
+    def on_step(self, name: str, done: int, total: int) -> None:
+        """An exchange before the first round."""
+        self._bar.update(self._task, description="set-up", completed=done, total=total, run=self._run(), values=name)
+        if self._lines:
+            say(f"{self._run()}set-up {done}/{total}  {name}")
+
+    def on_round(self, row: Row, rounds: int) -> None:
+        values = f"val {100 * row.mean('val'):.2f}  test {100 * row.mean('test'):.2f}"
+        shown: dict[str, Any] = {"description": "round", "run": self._run(), "values": values}
+        self._bar.update(self._task, completed=row.round, total=rounds, **shown)
+        if self._lines:
+            say(f"{self._run()}round {row.round}/{rounds}  {values}  {row.seconds:.2f} s")
+        if row.round == rounds:
+            self._done += 1
+            self._bar.reset(self._task, total=rounds, **shown)
+
+
+@contextmanager
+def progress(quiet: bool, verbose: bool = False, total: int = 1) -> Iterator[Bar]:
+    """A bar on the error output, where that is a terminal; in its place nothing, or a line for every round."""
+    check_loudness(quiet, verbose)
+    columns = (
+        TextColumn("{task.fields[run]}{task.description}"),
+        MofNCompleteColumn(),
+        BarColumn(),
+        TextColumn("{task.fields[values]}"),
+        TimeRemainingColumn(),
+    )
+    console = Console(stderr=True)
+    hidden = quiet or verbose or not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
+        yield Bar(bar, total, verbose)
+
+
+def check_loudness(quiet: bool, verbose: bool) -> None:
+    if quiet and verbose:
+        raise FedpubError("--quiet and --verbose contradict each other; leave one of them out")

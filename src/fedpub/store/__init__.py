@@ -1,0 +1,5 @@
+"""Runs and models on disk."""
+
+from fedpub.core.lazy import submodules
+
+__getattr__ = submodules(__name__)

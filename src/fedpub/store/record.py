@@ -1,0 +1,142 @@
+"""What a run measured: rows per round, and the summary they lead to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedpub.core.best import LEVEL, START, better, told_loss
+from fedpub.engine.rounds import Round
+
+SUMS = ("took_part", "bytes_up", "bytes_down")
+
+
+NO_SETUP = {"setup_bytes_up": 0, "setup_bytes_down": 0, "setup_seconds": 0.0}
+
+
+@dataclass
+class Row:
+    """One round: seconds it took and one list of values per column, a value per client."""
+
+    round: int
+    seconds: float
+    clients: dict[str, list[float]]
+
+    @staticmethod
+    def of(measured: Round, seconds: float) -> Row:
+        columns = {"took_part": measured.took_part_R.to(torch.int64), "loss": measured.loss_R, **measured.metrics}
+        columns |= {"sparsity": measured.sparsity_R}
+        columns |= {"bytes_up": measured.bytes_up_R, "bytes_down": measured.bytes_down_R}
+        for name, note in measured.notes.items():
+            if note.dim() == 1:
+                values = torch.full((len(measured.took_part_R),), -1, dtype=note.dtype)
+                values[measured.ids] = note
+                columns[name] = values
+        return Row(measured.snapshot.round, seconds, {name: column.tolist() for name, column in columns.items()})
+
+    @property
+    def means(self) -> list[str]:
+        """The columns whose mean over clients says something: losses, metrics and sparsity."""
+        return [name for name in self.clients if name in ("loss", "sparsity") or name.split("_")[0] in ("val", "test")]
+
+    def mean(self, column: str) -> float:
+        """The unweighted mean over the clients that have a value."""
+        values = np.asarray(self.clients[column], dtype=float)
+        return float(np.nanmean(values)) if not np.isnan(values).all() else float("nan")
+
+    def beats(self, best: Row | None) -> bool:
+        """Whether this round's model is kept instead of that of the best one before."""
+        return better(*self._standing(), *(best._standing() if best else START))
+
+    def _standing(self) -> tuple[float, float]:
+        """The mean validation value, and the mean of the losses as a coordinator would know them."""
+        losses = [told_loss(loss) for loss in self.clients["val_loss"]]
+        return self.mean("val"), float(np.nanmean(losses)) if not np.isnan(losses).all() else float("nan")
+
+
+@dataclass
+class Record:
+    """The rows of a run so far."""
+
+    rows: list[Row] = field(default_factory=list)
+
+    def best(self) -> Row:
+        """The round whose model is kept."""
+        best = self.rows[0]
+        for row in self.rows[1:]:
+            best = row if row.beats(best) else best
+        return best
+
+    def summary(
+        self,
+        metric: str,
+        test_sizes: list[int],
+        setup: Mapping[str, float] = MappingProxyType(NO_SETUP),
+        baseline: tuple[str, list[float]] | None = None,
+    ) -> dict[str, Any]:
+        """The result; bytes and seconds are those of set-up and rounds together.
+
+        `baseline`: what a task's metric is without learning anything, by its name and for every client.
+        """
+        best = self.best()
+        test = np.asarray(best.clients["test"], dtype=float)
+        sizes = np.asarray(test_sizes, dtype=float)
+        known = ~np.isnan(test)
+
+        def mean(column: str) -> float | None:
+            value = best.mean(column)
+            return None if np.isnan(value) else value
+
+        def total(column: str) -> int:
+            return int(sum(sum(row.clients[column]) for row in self.rows) + setup[f"setup_{column}"])
+
+        return {
+            "metric": metric,
+            "test": mean("test"),
+            "val": mean("val"),
+            "val_loss": mean("val_loss"),
+            "best_round": best.round,
+            "level_rounds": sum(abs(row.mean("val") - best.mean("val")) <= LEVEL for row in self.rows),
+            "rounds": self.rows[-1].round,
+            "per_client_test": [None if np.isnan(value) else value for value in test.tolist()],
+            "worst_client": int(np.nanargmin(test)) if known.any() else None,
+            "worst_client_test": float(np.nanmin(test)) if known.any() else None,
+            "weighted_test": float((test[known] * sizes[known]).sum() / sizes[known].sum()) if known.any() else None,
+            **{name: mean(name) for name in best.means if name.startswith("test_")},
+            **(_beside(*baseline) if baseline else {}),
+            "clients_without_test": int((~known).sum()),
+            "sparsity": best.mean("sparsity"),
+            "bytes_up": total("bytes_up"),
+            "bytes_down": total("bytes_down"),
+            "seconds": sum(row.seconds for row in self.rows) + setup["setup_seconds"],
+            **setup,
+        }
+
+
+BASELINES = {"majority": "majority class", "chance": "chance"}
+
+
+def _beside(name: str, values: list[float]) -> dict[str, Any]:
+    """A baseline in a summary: its name, under that its mean over the clients, and everybody's."""
+    each = [None if np.isnan(value) else value for value in values]
+    known = [value for value in each if value is not None]
+    return {"baseline": name, name: float(np.mean(known)) if known else None, f"per_client_{name}": each}
+
+
+def baseline_of(summary: Mapping[str, Any]) -> tuple[str, float] | None:
+    """The words for what a run is to be better than, and its value; None where a summary does not have it."""
+    name = summary.get("baseline")
+    value = summary.get(name) if name in BASELINES else None
+    return None if name is None or not isinstance(value, float) else (BASELINES[name], value)
+
+
+def not_above(test: float | None, baseline: tuple[str, float] | None) -> str | None:
+    """A sentence where a result is not better than its baseline."""
+    if test is None or baseline is None or test > baseline[1] + LEVEL:
+        return None
+    return f"{100 * test:.2f} % is not above the baseline ({baseline[0]}, {100 * baseline[1]:.2f} %)"

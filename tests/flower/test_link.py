@@ -1,0 +1,670 @@
+"""Flower's link inside the coordinator, and sites as its nodes: real TLS and keys, in one process where it will do."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import ssl
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+
+import httpx
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedpub[deploy]'")
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.supercore.inflatable.inflatable_object import get_object_id
+from hypothesis import given
+from hypothesis import strategies as st
+from test_deployment import wait_for
+from test_federation import assert_same_rows
+
+from fedpub.cli import main
+from fedpub.core.shown import shown
+from fedpub.errors import FedpubError
+from fedpub.experiment import Experiment
+from fedpub.experiment.prepare import prepare
+from fedpub.federation.coordinator import Coordinator, Terms
+from fedpub.federation.wire import Letter, decode, encode
+from fedpub.flower import coordinator as coordinating
+from fedpub.flower import gate as gates
+from fedpub.flower.coordinator import Running, Watchdog
+from fedpub.flower.exchange import BYTES, KIND, LETTER, FlowerExchange, IncompleteError, letter_of, packed
+from fedpub.flower.folder import CoordinatorConfig, CoordinatorFolder
+from fedpub.flower.gate import Admission, Gate
+from fedpub.flower.keys import admit, make_authority, make_certificate, make_site_key, private_key, read_admitted
+from fedpub.flower.link import Link
+from fedpub.flower.local import lay_out, start_site
+from fedpub.flower.node import ConnectionTroubleError, Node, _Line
+from fedpub.flower.preflight import context_of
+from fedpub.flower.processes import free_port, start, stop
+from fedpub.flower.site import answered, run_site
+from fedpub.runs.simulated import run
+from fedpub.store.directory import RunDirectory
+
+pytestmark = [pytest.mark.timeout(400), pytest.mark.skipif(sys.platform != "linux", reason="tried on Linux only")]
+LARGEST = 2**25
+SITES = ("a", "b")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("coordinator")
+    make_authority(folder)
+    make_certificate(folder, [])
+    for site in SITES:
+        admit(folder / "admitted.txt", site, make_site_key(folder / f"{site}.key"))
+    make_site_key(folder / "stranger.key")
+    return folder
+
+
+@dataclass
+class Federation:
+    """A link behind a gate, and nodes that are made as they are asked for."""
+
+    folder: Path
+    link: Link
+    gate: Gate
+    nodes: list[Node] = field(default_factory=list)
+
+    def node(self, site: str) -> Node:
+        key = private_key(self.folder / f"{site}.key")
+        made = Node(f"127.0.0.1:{self.gate.port}", context_of(self.folder / "ca.pem"), key)
+        self.nodes.append(made.__enter__())
+        return made
+
+    def exchange(self, letters: dict[int, bytes], deadline: float = 60.0) -> dict[int, bytes]:
+        return FlowerExchange(self.link, lambda: self.link.present(dict(enumerate(SITES))))(letters, deadline)
+
+    def later(self, letters: dict[int, bytes], deadline: float = 60.0) -> Later:
+        return Later(lambda: self.exchange(letters, deadline))
+
+
+class Later:
+    """What a function returns in a thread of its own."""
+
+    def __init__(self, what) -> None:
+        self._thread = threading.Thread(target=self._run, args=(what,), daemon=True)
+        self._thread.start()
+
+    def _run(self, what) -> None:
+        try:
+            self._found = what()
+        except BaseException as error:
+            self._found = error
+
+    def result(self):
+        self._thread.join(120)
+        assert not self._thread.is_alive()
+        if isinstance(self._found, BaseException):
+            raise self._found
+        return self._found
+
+
+@contextmanager
+def opened(folder: Path, port: int = 0) -> Iterator[Federation]:
+    admission = Admission(folder / "admitted.txt")
+    link = Link(lambda: {site: key for key, site in admission.now().items()}, LARGEST)
+    with Gate("127.0.0.1", port, httpx.ASGITransport(link.app), folder) as gate:
+        made = Federation(folder, link, gate)
+        try:
+            yield made
+        finally:
+            for node in made.nodes:
+                node.__exit__()
+
+
+@pytest.fixture
+def fed(made: Path, tmp_path: Path) -> Iterator[Federation]:
+    with opened(Path(shutil.copytree(made, tmp_path / "coordinator"))) as federation:
+        yield federation
+
+
+def taken(node: Node) -> tuple[object, bytes]:
+    """The next letter, which is waited for."""
+    found = []
+    wait_for(lambda: found.append(node.next_letter()) or found[-1])
+    return found[-1]
+
+
+# Letters
+
+
+def test_letters_go_to_their_site_and_come_back(fed):
+    a, b = fed.node("a"), fed.node("b")
+    large = os.urandom(2**20) * 12  # three objects of Flower's
+    assert a.next_letter() is None
+    answers = fed.later({0: large, 1: b"to b"})
+    for node, expected in ((a, large), (b, b"to b")):
+        received, letter = taken(node)
+        assert letter == expected
+        node.reply(received, letter + b"!")
+    assert answers.result() == {0: large + b"!", 1: b"to b!"}
+    store = fed.link._state
+    assert (len(store.object_store), store.num_message_ins(), store.num_message_res()) == (0, 0, 0), "nothing stays"
+
+
+def test_a_node_that_leaves_after_its_answer_has_answered(fed):
+    a = fed.node("a")
+    answers = fed.later({0: b"x"})
+    received, _ = taken(a)
+    a.reply(received, b"y")
+    fed.nodes.remove(a)
+    a.__exit__()
+    assert answers.result() == {0: b"y"}
+
+
+def test_a_site_that_was_killed_gets_its_letter_again_at_once(fed):
+    answers = fed.later({0: b"x"})
+    taken(fed.node("a"))  # and nothing more is heard of it
+    again = fed.node("a")
+    received, letter = taken(again)
+    again.reply(received, b"y")
+    assert (letter, answers.result()) == (b"x", {0: b"y"})
+
+
+def test_a_site_outlives_its_coordinator(made):
+    with opened(made) as first:
+        node, port = first.node("a"), first.gate.port
+        assert node.next_letter() is None
+        first.nodes.clear()
+    with pytest.raises(ConnectionTroubleError, match="the connection failed"):
+        node.next_letter()
+    with opened(made, port) as second:
+        second.nodes.append(node)
+        answers = second.later({0: b"x"})
+        received, _ = taken(node)
+        node.reply(received, b"y")
+        assert answers.result() == {0: b"y"}
+
+
+def test_a_coordinator_that_slept_too_long_goes_on(fed):
+    """Flower ends a run whose process is silent for a minute: as if the machine had been suspended."""
+    a = fed.node("a")
+    assert a.next_letter() is None
+    assert fed.link.present({0: "a"})
+    fed.link._state.finish_task(fed.link._task, "failed", "slept")
+    answers = fed.later({0: b"x"})
+    received, _ = taken(a)
+    a.reply(received, b"y")
+    assert answers.result() == {0: b"y"}
+
+
+def test_a_new_key_of_a_site_counts_from_its_next_start(fed):
+    lines = (fed.folder / "admitted.txt").read_text().splitlines()
+    (fed.folder / "a.key").unlink()
+    new = make_site_key(fed.folder / "a.key").rsplit(" ", 1)[0]
+    (fed.folder / "admitted.txt").write_text("\n".join([f"a {new}", *lines[1:]]) + "\n")
+    assert fed.node("a").next_letter() is None
+    assert fed.link.present({0: "a"}).keys() == {0}
+    (fed.folder / "admitted.txt").write_text(lines[1] + "\n")
+    assert not fed.link.present({0: "a"}), "who is not on the list any more gets nothing"
+
+
+def test_a_key_that_is_not_admitted_is_no_node(fed):
+    with pytest.raises(ConnectionTroubleError, match=r"401: the key SHA256:.* is not admitted"):
+        fed.node("stranger").next_letter()
+
+
+# What no letter is
+
+
+def forged(**change: object) -> RecordDict:
+    array = Array(**({"dtype": BYTES, "shape": (3,), "stype": KIND, "data": b"abc"} | change))
+    return RecordDict({LETTER: ArrayRecord({LETTER: array})})
+
+
+NO_LETTERS = {
+    "nothing": RecordDict({}),
+    "other record": RecordDict({LETTER: ConfigRecord({"a": 1})}),
+    "other name": RecordDict({"x": ArrayRecord({LETTER: Array(BYTES, (1,), KIND, b"x")})}),
+    "absurd shape": forged(shape=(2**60,)),
+    "npy with an absurd header": forged(
+        stype="numpy.ndarray", data=b"\x93NUMPY\x01\x00v\x00{'descr': '|u1', 'fortran_order': False, 'shape': (2**60,)}"
+    ),
+    "other type": forged(dtype="float32"),
+    "no type at all": forged(dtype="\udcff\x1b["[1:]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("content", NO_LETTERS.values(), ids=NO_LETTERS.keys())
+def test_an_answer_that_is_no_letter_harms_nobody_else(fed, content, monkeypatch):
+    a, b = fed.node("a"), fed.node("b")
+    answers = fed.later({0: b"x", 1: b"x"})
+    received, _ = taken(a)
+    monkeypatch.setattr("fedpub.flower.node.packed", lambda _: content)
+    a.reply(received, b"")
+    monkeypatch.undo()
+    received, _ = taken(b)
+    b.reply(received, b"good")
+    assert answers.result() == {0: b"", 1: b"good"}
+
+
+@pytest.mark.parametrize("content", NO_LETTERS.values(), ids=NO_LETTERS.keys())
+def test_a_site_answers_whatever_comes(fed, content, monkeypatch):
+    a = fed.node("a")
+    assert a.next_letter() is None
+    monkeypatch.setattr("fedpub.flower.link.packed", lambda _: content)
+    answers = fed.later({0: b"x"})
+    received, letter = taken(a)
+    assert letter == b""
+    a.reply(received, b"it was none")
+    assert answers.result() == {0: b"it was none"}
+
+
+def test_half_an_answer_delays_nobody_else(fed, monkeypatch):
+    a, b = fed.node("a"), fed.node("b")
+    answers = fed.later({0: b"x", 1: b"x"}, deadline=5.0)
+    received, _ = taken(a)
+    with monkeypatch.context() as patch:
+        patch.setattr(a._fleet, "PushObject", lambda _: (_ for _ in ()).throw(OSError("cut")))
+        with pytest.raises(ConnectionTroubleError):
+            a.reply(received, b"never whole")
+    received, _ = taken(b)
+    b.reply(received, b"good")
+    assert answers.result() == {1: b"good"}
+
+
+def deflated(kind: str, children: list[str], body: bytes) -> tuple[str, bytes]:
+    content = f"{kind} {','.join(children)} {len(body)}".encode() + b"\x00" + body
+    return get_object_id(content), content
+
+
+def test_pieces_that_are_named_a_million_times_are_not_put_together(monkeypatch):
+    array = packed(b"x" * 1000)[LETTER][LETTER]
+    piece, held = next(iter(array.children.items()))
+    told = {"dtype": BYTES, "shape": [10**9], "stype": KIND, "arraychunk_ids": [0] * 10**6}
+    name, large = deflated("Array", [piece], json.dumps(told).encode())
+    objects = {piece: held.deflate(), name: large}
+    monkeypatch.setattr("fedpub.flower.exchange.inflate_object_from_contents", lambda *_: pytest.fail("made"))
+    assert letter_of(name, objects.__getitem__, 2**24) is None
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\x00", b"\xff\xff\x00", b"Array  x\x00", b"Message " + b"," * 9000 + b" 0\x00"]
+)
+def test_objects_of_no_kind_are_no_letter(content):
+    assert letter_of("0" * 64, lambda _: content, 2**20) is None
+
+
+def test_no_more_is_taken_than_a_letter_may_have(monkeypatch):
+    """An endless chain of objects, each of which names the next: the site stops asking, by bytes or by their number."""
+    for largest, objects, most in ((2**20, 50, 50), (5000, 4096, 6)):
+        monkeypatch.setattr("fedpub.flower.exchange.OBJECTS", objects)
+        asked: list[str] = []
+
+        def fetch(name: str, asked: list[str] = asked) -> bytes:
+            asked.append(name)
+            return deflated("Array", [f"{len(asked):064x}"], b"x" * 1000)[1] if len(asked) < 1000 else b""
+
+        assert letter_of("0" * 64, fetch, largest) is None
+        assert len(asked) <= most
+
+
+def test_what_is_missing_is_waited_for():
+    def fetch(name: str) -> bytes:
+        raise IncompleteError(name)
+
+    with pytest.raises(IncompleteError):
+        letter_of("0" * 64, fetch, 2**20)
+
+
+def test_whatever_answering_does_the_site_answers():
+    class Broken:
+        news = ""
+
+        def answer(self, letter: bytes) -> bytes:
+            raise MemoryError("far too much")
+
+    site = Broken()
+    told = decode(answered(site, b"x"))  # type: ignore[arg-type]
+    assert (told.kind, told.fields["reason"]) == ("refused", "the site failed: MemoryError")
+    assert "far too much" in site.news
+
+
+def test_a_response_without_end_and_a_redirection_are_errors(made, monkeypatch):
+    """The coordinator decides what comes: not how much of this machine's memory, nor where the site goes next."""
+    monkeypatch.setattr("fedpub.flower.node.RESPONSE", 1000)
+    said = [httpx.Response(200, content=b"x" * 5000), httpx.Response(307, headers={"location": "http://127.0.0.1:1/"})]
+    with (
+        Gate("127.0.0.1", 0, httpx.MockTransport(lambda _: said[0]), made) as gate,
+        Node(f"127.0.0.1:{gate.port}", context_of(made / "ca.pem"), private_key(made / "a.key")) as node,
+    ):
+        with pytest.raises(ConnectionTroubleError, match="more than 1000 bytes"):
+            node.next_letter()
+        said.pop(0)
+        with pytest.raises(ConnectionTroubleError, match=r"refused a request .307"):
+            node.next_letter()
+
+
+def test_a_site_goes_where_its_owner_sent_it_and_nowhere_else():
+    asked: list[str] = []
+
+    def elsewhere(request: httpx.Request) -> httpx.Response:
+        asked.append(str(request.url))
+        return httpx.Response(307, headers={"location": "https://elsewhere/"}, stream=httpx.ByteStream(b""))
+
+    line = _Line(ssl.create_default_context())
+    line.http._transport = httpx.MockTransport(elsewhere)
+    call = SimpleNamespace(request=httpx.Request("POST", "https://coordinator/pull"))
+    assert line.intercept(call, pytest.fail).status_code == 307
+    assert asked == ["https://coordinator/pull"]
+
+
+# The part of Flower that this leans on
+
+
+def test_flower_is_the_one_that_was_looked_at(fed):
+    """The pin in pyproject.toml says so, too; with another version look at link.py and node.py again."""
+    from importlib.metadata import version
+
+    assert version("flwr").startswith("1.41.")
+    state = fed.link._state
+    assert isinstance(state.message_ins_id_to_message_res_id, dict)
+    names = ("preregister", "put", "get")
+    assert all(callable(getattr(state.object_store, name)) for name in names)
+    names = ("cleanup_run", "claim_task", "activate_task", "acknowledge_task_heartbeat", "store_message_ins")
+    assert all(callable(getattr(state, name)) for name in names)
+
+
+def test_the_link_serves_sites_and_nothing_else(fed):
+    paths = {route.path for route in fed.link.app.routes if hasattr(route, "path")}
+    assert not [path for path in paths if path and not path.startswith("/v1/fleet")], paths
+    with httpx.Client(
+        base_url=f"https://127.0.0.1:{fed.gate.port}", verify=context_of(fed.folder / "ca.pem")
+    ) as client:
+        for path in (
+            "/v1/control/start-run",
+            "/v1/runtime/pull-messages",
+            "/v1/fleet/get-fab",
+            "/docs",
+            "/openapi.json",
+        ):
+            assert client.post(path, content=b"").status_code == 404
+
+
+# A whole federation in one process
+
+
+@dataclass
+class Deployed:
+    experiment: Experiment
+    coordinator: Path
+    sites: list[Path]
+    out: Path
+    said: list[str] = field(default_factory=list)
+
+    def start_sites(self) -> list[Later]:
+        return [Later(lambda site=site: run_site(site, self.said.append, once=True)) for site in self.sites]
+
+    def play(self, resume: bool = False) -> dict:
+        with Running(self.coordinator, resume) as running:
+            return running.wait()
+
+
+@pytest.fixture
+def deployed(tmp_path: Path) -> Deployed:
+    experiment = Experiment(clients=2, rounds=3, hidden=4, dtype="float64").resolved()
+    out = tmp_path / "deployed"
+    coordinator, sites = lay_out(tmp_path / "all", prepare(experiment), experiment, Terms(deadline=60), out)
+    return Deployed(experiment, coordinator, sites, out)
+
+
+def test_a_full_disk_is_a_sentence_and_a_later_start_resumes(deployed, tmp_path, monkeypatch):
+    sites = deployed.start_sites()
+    deployed.out.mkdir()
+    (deployed.out / ".config.json.x1y2").write_text("{")  # killed as it began
+    save = RunDirectory.checkpoint
+
+    def full(self, snapshot, *rest) -> None:
+        if snapshot.round == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        save(self, snapshot, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunDirectory, "checkpoint", full)
+        with pytest.raises(FedpubError, match=r"No space left on device.*go on with --resume"):
+            deployed.play()
+    with pytest.raises(FedpubError, match="holds a run that has begun"):
+        deployed.play()
+    summary = deployed.play(resume=True)
+    for site in sites:
+        site.result()
+    run(deployed.experiment, tmp_path / "simulated")
+    assert_same_rows(deployed.out, tmp_path / "simulated")
+    assert summary["best_round"] == RunDirectory(tmp_path / "simulated").summary()["best_round"]
+    assert deployed.play(resume=True) == summary, "a supervisor that starts it once more is told the result"
+
+
+def test_only_one_coordinator_works_in_a_folder(deployed):
+    folder = CoordinatorFolder(deployed.coordinator)
+    assert not folder.is_in_use()
+    with Running(deployed.coordinator):
+        assert folder.is_in_use()
+        with pytest.raises(FedpubError, match="has a coordinator at work already"), Running(deployed.coordinator):
+            pass
+    assert not folder.is_in_use()
+
+
+def test_a_gate_that_has_closed_ends_the_rounds(deployed):
+    with Running(deployed.coordinator) as running:
+        running._gate.stop()
+        with pytest.raises(FedpubError, match=r"the gate has closed.*--resume"):
+            running.wait()
+
+
+def test_the_watchdog_notices_what_does_not_move():
+    stuck = threading.Event()
+    with Watchdog(0.2, stuck.set):
+        assert stuck.wait(60)
+    stuck.clear()
+    with Watchdog(3600.0, stuck.set) as watchdog:
+        watchdog.moved()
+    assert not stuck.is_set()
+
+
+def test_a_stuck_process_ends_and_says_where(deployed, monkeypatch):
+    ended = []
+    monkeypatch.setattr(coordinating.os, "_exit", ended.append)
+    Running(deployed.coordinator)._end_stuck()
+    assert ended == [1]
+    folder = CoordinatorFolder(deployed.coordinator)
+    assert folder.read_events()[-1]["event"] == "stuck"
+    assert "test_link.py" in (folder.logs / "stuck.log").read_text()
+
+
+# What sites say
+
+
+@given(text=st.text(alphabet=st.characters(codec=None)))
+def test_whatever_is_said_is_one_line_of_printable_characters(text):
+    said = shown(text)
+    assert said.isprintable()
+    assert len(said) <= 200
+    assert shown("x" * 200) == "x" * 200
+    assert shown("x" * 201) == "x" * 199 + "…"
+
+
+def test_why_a_site_cannot_take_part_is_spelt_out(deployed):
+    refused = encode(Letter("refused", {"reason": "\x1b[2Jgone\n" + "x" * 1000}, {}))
+    events = []
+    coordinator = Coordinator(
+        deployed.experiment,
+        "0" * 16,
+        ["a", "b"],
+        lambda letters, _: dict.fromkeys(letters, refused),
+        deployed.coordinator,
+        on_event=lambda *event: events.append(event),
+    )
+    with pytest.raises(FedpubError) as caught:
+        coordinator.prepare()
+    assert str(caught.value).startswith(r"site 'a' cannot take part: \x1b[2Jgone\nxxx")
+    assert len(events[0][-1]) == 200
+    assert events[0][-1].isprintable()
+
+
+def test_what_sites_say_is_cut_and_spelt_out_wherever_it_is_shown(deployed, capsys):
+    evil = "\x1b[2J\x1b[1;1Hround 99/99  val 100.00\r\n[/nosuch] [bold]" + "x" * 2**22
+    folder = CoordinatorFolder(deployed.coordinator)
+    name = next(iter(read_admitted(folder.admitted)))
+    event = folder.event(name, "refused", 1, evil)
+    assert len(event["reason"]) == 200
+    assert event["reason"].isprintable()
+    assert folder.events.stat().st_size < 1000
+    assert main(["status", "--folder", str(deployed.coordinator)]) == 0
+    told = capsys.readouterr().out
+    assert "\x1b" not in told
+    assert "nosuch" in told
+
+
+def test_torn_events_stop_nobody(deployed, capsys):
+    folder = CoordinatorFolder(deployed.coordinator)
+    folder.event("site-0", "left out", 1, "first")
+    with folder.events.open("ab") as file:
+        file.write(b'{"time": 1.0, "site": "site-0", "ev\xff')
+    assert [event["reason"] for event in folder.read_events()] == ["first"]
+    folder.event("site-0", "left out", 2, "second")
+    assert [event["reason"] for event in folder.read_events()] == ["first", "second"]
+    folder.events.open("ab").write(b'{"time": 1}\n[]\n')
+    assert main(["status", "--folder", str(deployed.coordinator)]) == 0
+    assert "second" in capsys.readouterr().out
+
+
+# Processes
+
+HOSTILE = """\
+from pathlib import Path
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+from flwr.app import Message
+from fedpub.flower.exchange import packed, unpacked
+import json, sys, time
+
+server = ServerApp()
+client = ClientApp()
+
+@client.query()
+def steal(message, context):
+    Path(MARKER).write_text(Path(KEY).read_text())
+    return Message(packed(b"stolen"), reply_to=message)
+
+@server.main()
+def serve(grid, context):
+    while not (nodes := list(grid.get_node_ids())):
+        time.sleep(0.1)
+    for kind in ("query", "train", "query.steal"):
+        sent = [Message(packed(b"x"), node, kind) for node in nodes]
+        said = [(unpacked(reply.content) or b"").hex() for reply in grid.send_and_receive(sent, timeout=300)]
+        with open(REPLIES, "a") as file:
+            file.write(json.dumps(said) + chr(10))
+"""
+
+
+class Superlink(httpx.AsyncBaseTransport):
+    """Flower's own link in a process of its own, with everything that it serves."""
+
+    def __init__(self, port: int, folder: Path) -> None:
+        self._port, self._line = port, httpx.AsyncHTTPTransport(verify=context_of(folder / "ca.pem"))
+        self.paths: list[str] = []
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        self.paths.append(request.url.path)
+        url = request.url.copy_with(scheme="https", host="127.0.0.1", port=self._port)
+        headers = [(name, value) for name, value in request.headers.raw if name.lower() != b"host"]
+        return await self._line.handle_async_request(
+            httpx.Request("POST", url, headers=headers, content=request.content, extensions=request.extensions)
+        )
+
+
+def test_an_app_that_the_coordinator_hands_out_does_not_run_at_a_site(deployed, tmp_path, monkeypatch):
+    """A coordinator that means ill: Flower's whole link, `flwr run`, and a gate that lets everything through."""
+    site, marker, replies = deployed.sites[0], tmp_path / "stolen", tmp_path / "replies"
+    app, home, folder = tmp_path / "app", tmp_path / "home", deployed.coordinator
+    coordinating.write_app(app)
+    code = HOSTILE.replace("MARKER", repr(str(marker))).replace("KEY", repr(str(site / f"{site.name}.key")))
+    (app / "fedpub_app" / "app.py").write_text(code.replace("REPLIES", repr(str(replies))))
+    beside, port = Path(sys.executable).parent, free_port()
+    words = [beside / "flower-superlink", "--host", "127.0.0.1", "--port", str(port), "--enable-supernode-auth"]
+    words += ["--ssl-certfile", folder / "server.pem", "--ssl-keyfile", folder / "server.key"]
+    words += ["--ssl-ca-certfile", folder / "ca.pem", "--disable-runtime-dependency-installation"]
+    env = {"FLWR_HOME": str(home), "PATH": f"{beside}:{os.environ['PATH']}"}
+    home.mkdir()
+    authority = json.dumps(str(folder / "ca.pem"))
+    (home / "config.toml").write_text(
+        f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "127.0.0.1:{port}"\n'
+        f"root-certificates = {authority}\n"
+    )
+    (tmp_path / "site.pub").write_text(read_admitted(folder / "admitted.txt")[site.name] + "\n")
+    everything = {*gates.ENDPOINTS, "get-run", "get-fab", "register-node", "unregister-node"}
+    monkeypatch.setattr(gates, "ENDPOINTS", frozenset(everything))
+    running = [start(words, tmp_path / "superlink.log", env)]
+    link = Superlink(port, folder)
+    try:
+        with Gate("127.0.0.1", CoordinatorConfig.load(folder).port, link, folder):
+            flwr, log = beside / "flwr", tmp_path / "flwr.log"
+            wait_for(lambda: "Uvicorn running" in (tmp_path / "superlink.log").read_text())
+            for words in (["supernode", "register", tmp_path / "site.pub", "here"], ["run", app, "here"]):
+                assert start([flwr, *words], log, env).wait(300) == 0, log.read_text()
+            running.append(start_site(site))
+            wait_for(lambda: replies.is_file() and len(replies.read_text().splitlines()) == 3)
+            assert running[-1].poll() is None, "the site lives"
+    finally:
+        stop(running)
+    for line in replies.read_text().splitlines():
+        (reply,) = json.loads(line)
+        assert decode(bytes.fromhex(reply)).kind == "refused"
+    assert not marker.exists()
+    assert {"/v1/fleet/pull-messages", "/v1/fleet/push-messages"} <= set(link.paths)
+    assert not {"/v1/fleet/get-run", "/v1/fleet/get-fab"} & set(link.paths)
+
+
+def listening(pid: int) -> list[str]:
+    """The sockets, of any kind, on which a process listens."""
+    held = set()
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            held.add(os.readlink(entry))
+        except OSError:
+            continue
+    found = []
+    for kind in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{kind}").read_text().splitlines()[1:]:
+            words = line.split()
+            if words[3] == "0A" and f"socket:[{words[9]}]" in held:
+                found.append(words[1])
+    for line in Path(f"/proc/{pid}/net/unix").read_text().splitlines()[1:]:
+        words = line.split()
+        if int(words[3], 16) & 0x10000 and f"socket:[{words[6]}]" in held:
+            found.append(line)
+    return found
+
+
+def test_the_gate_is_all_that_a_coordinator_opens_and_a_kill_there_does_no_harm(deployed, tmp_path):
+    config = CoordinatorConfig.load(deployed.coordinator)
+    words = [sys.executable, "-m", "fedpub", "coordinator", "start", "--folder", deployed.coordinator, "--quiet"]
+    log = tmp_path / "coordinator.log"
+    leader = start(words, log)
+    try:
+        wait_for(lambda: log.is_file() and "serving on" in log.read_text())
+        assert listening(leader.pid) == [f"0100007F:{config.port:04X}"]
+        sites = deployed.start_sites()
+        wait_for(lambda: (deployed.coordinator / "sites.json").is_file() or leader.poll() is not None)
+        leader.kill()
+        leader.wait()
+        leader = start([*words, "--resume"], log)
+        wait_for(lambda: leader.poll() is not None)
+        assert leader.returncode == 0, log.read_text()
+        for site in sites:
+            site.result()
+    finally:
+        stop([leader])
+    run(deployed.experiment, tmp_path / "simulated")
+    assert_same_rows(deployed.out, tmp_path / "simulated")
