@@ -19,7 +19,6 @@ from fedpub.engine.rounds import participants
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.experiment.prepare import prepare
-from fedpub.runs import simulated as running
 from fedpub.runs.simulated import Result, run
 from fedpub.store.directory import RunDirectory, read_rows
 from fedpub.store.record import Record, Row, baseline_of, not_above
@@ -482,7 +481,7 @@ def test_a_run_is_not_resumed_on_another_partition_of_the_same_graph(tiny, tmp_p
     run_until(experiment, tmp_path / "out", 3, checkpoint_seconds=0)
     with monkeypatch.context() as patch:
         other = partition(Graph.load(tiny.dataset), "random", 3)
-        patch.setattr(running, "cached_partition", lambda *how: other)
+        patch.setattr("fedpub.experiment.prepare.cached_partition", lambda *how: other)
         with pytest.raises(FedpubError, match=r"the partition of .* was another one"):
             run(experiment, tmp_path / "out", resume=True)
     assert run(experiment, tmp_path / "out", resume=True).summary["rounds"] == 6
