@@ -28,6 +28,7 @@ from fedpub.algorithms import (
     FedPub,
     FedSage,
     Local,
+    title_of,
     training,
 )
 from fedpub.algorithms.fedpub import average_active, is_matrix
@@ -917,3 +918,18 @@ def test_the_embedding_is_the_same_at_the_server(masks) -> None:
     )
     torch.testing.assert_close(notes["similarity"], same["similarity"], rtol=0, atol=1e-12)
     assert_trees_equal(one["weights"], other["weights"], exact=False)
+
+
+def test_every_method_has_a_title_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A method that is made of another one is not shown under that one's name."""
+    titles = [title_of(name) for name in METHODS]
+    assert len(set(titles)) == len(titles)
+    assert not set(titles) & set(METHODS)
+    assert (title_of("fedpub"), title_of("fedsage")) == ("FED-PUB", "FedSage+")
+
+    class Mine(FedAvg):
+        """A user's method without a title."""
+
+    monkeypatch.setitem(METHODS, "mine", Mine)
+    assert title_of("mine") == "mine"
+    assert title_of("unknown") == "unknown"

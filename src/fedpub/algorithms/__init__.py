@@ -42,6 +42,12 @@ def method_called(name: str) -> str:
     return name
 
 
+def title_of(method: str) -> str:
+    """The name under which a method is shown; one without a `title` of its own, or an unknown one, by its name."""
+    title: str = vars(METHODS.get(method, object)).get("title", method)
+    return title
+
+
 def options_of(method: str) -> list[str]:
     kind: Any = METHODS[method]
     return [one.name for one in fields(kind)]
@@ -75,4 +81,5 @@ __all__ = [
     "check_owned",
     "method_called",
     "options_of",
+    "title_of",
 ]

@@ -19,6 +19,7 @@ from fedpub.data.clients.stack import Clients
 
 @dataclass(frozen=True)
 class FedAvg:
+    title: ClassVar[str] = "FedAvg"
     notes: ClassVar[Mapping[str, int]] = {}
     steady: ClassVar[bool] = True
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -38,6 +38,8 @@ DENSE_ABOVE = 0.05  # share of non-zeros above which features are multiplied den
 
 @dataclass(frozen=True)
 class FedGNN(FedAvg):
+    title: ClassVar[str] = "FedGNN"
+
     relation: Literal["neighbourhood", "similarity"] | None = None
     """What relates nodes of two clients. None: the same neighbourhood where clients overlap, else similar features,
     which would give overlapping clients copies of nodes they hold."""

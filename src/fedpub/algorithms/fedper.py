@@ -20,6 +20,8 @@ from fedpub.errors import FedpubError
 
 @dataclass(frozen=True)
 class FedPer:
+    title: ClassVar[str] = "FedPer"
+
     head: str = "classifier"
     """Parameters whose name starts so are personal."""
 

@@ -6,6 +6,7 @@ min L(G_k; θ_k) + (μ / 2) ‖θ_k − θ̄‖²
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -18,6 +19,8 @@ from fedpub.data.clients.stack import Clients
 
 @dataclass(frozen=True)
 class FedProx(FedAvg):
+    title: ClassVar[str] = "FedProx"
+
     mu: float = 0.001
     """Strength of the proximal term; without effect with a single local epoch, which starts where the term is zero."""
 

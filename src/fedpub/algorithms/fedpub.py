@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -54,6 +54,8 @@ from fedpub.models.proxy import P_OUT, Proxy, ProxyKind, feature_proxy, narrowed
 
 @dataclass(frozen=True)
 class FedPub:
+    title: ClassVar[str] = "FED-PUB"
+
     tau: float | None = None
     """How strongly similarity counts. None is the paper's: 3, or 5 where clients overlap, 10 on synthetic graphs."""
     lambda1: float = 0.001

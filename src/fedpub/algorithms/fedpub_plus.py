@@ -48,6 +48,8 @@ SHARED = (ALONE + "val", ALONE + "loss")  # what the clients tell of the models 
 
 @dataclass(frozen=True)
 class FedPubPlus(FedPub):
+    title: ClassVar[str] = "FED-PUB-plus"
+
     inputs: float = 0.3
     """Share of a client's input features that is dropped in a step of training; none where --dropout is 0."""
     scarce: float = 0.1

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -46,6 +47,8 @@ CLASSIFIER = "classifier:"  # before the names of the classifier that is trained
 
 @dataclass(frozen=True)
 class FedSage(FedAvg):
+    title: ClassVar[str] = "FedSage+"
+
     generator_epochs: int = 20
     """Epochs in which a client trains its generator alone."""
     generator_rounds: int = 20

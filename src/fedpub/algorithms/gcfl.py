@@ -28,6 +28,8 @@ from fedpub.data.clients.stack import Clients
 
 @dataclass(frozen=True)
 class GCFL:
+    title: ClassVar[str] = "GCFL"
+
     eps1: float = 0.002
     """A cluster may split when the norm of its mean update is below this,"""
     eps2: float = 0.004

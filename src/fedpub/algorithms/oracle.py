@@ -6,6 +6,7 @@ No federation can have it; it shows what missing edges and divided labels cost.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fedpub.algorithms.local import Local
 
@@ -13,3 +14,5 @@ from fedpub.algorithms.local import Local
 @dataclass(frozen=True)
 class Oracle(Local):
     """Local training of a single client that holds everything; the experiment gives it the undivided graph."""
+
+    title: ClassVar[str] = "Oracle"
