@@ -40,13 +40,13 @@ DENSE_ABOVE = 0.05  # share of non-zeros above which features are multiplied den
 class FedGNN(FedAvg):
     title: ClassVar[str] = "FedGNN"
 
+    # Overlapping clients hold copies of similar nodes already.
     relation: Literal["neighbourhood", "similarity"] | None = None
-    """What relates nodes of two clients. None: the same neighbourhood where clients overlap, else similar features,
-    which would give overlapping clients copies of nodes they hold."""
+    """Relation between nodes of two clients. (default: neighbourhood for overlapping clients, else similarity)"""
     threshold: float = 0.5
     """Cosine of the features above which two nodes are similar."""
     limit: int = 10
-    """Similar nodes that a node gets at most, the most similar first."""
+    """Maximum number of similar nodes that a node receives, most similar first."""
 
     @property
     def uploads(self) -> frozenset[str]:

@@ -23,7 +23,7 @@ class FedPer:
     title: ClassVar[str] = "FedPer"
 
     head: str = "classifier"
-    """Parameters whose name starts so are personal."""
+    """Prefix of the names of personal parameters."""
 
     notes: ClassVar[Mapping[str, int]] = {}
     steady: ClassVar[bool] = True

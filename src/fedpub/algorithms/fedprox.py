@@ -22,7 +22,7 @@ class FedProx(FedAvg):
     title: ClassVar[str] = "FedProx"
 
     mu: float = 0.001
-    """Strength of the proximal term; without effect with a single local epoch, which starts where the term is zero."""
+    """Strength of the proximal term; no effect with one local epoch, which starts where the term is zero."""
 
     def client(self, ctx: Context, own: State, msg: Message, data: Clients) -> tuple[State, Message, Tensor]:
         weights = adopt(own, msg["weights"])

@@ -57,31 +57,31 @@ class FedPub:
     title: ClassVar[str] = "FED-PUB"
 
     tau: float | None = None
-    """How strongly similarity counts. None is the paper's: 3, or 5 where clients overlap, 10 on synthetic graphs."""
+    """Sharpness of averaging by similarity. (default: 3; 5 for overlapping clients, 10 for synthetic graphs)"""
     lambda1: float = 0.001
-    """L1 on the masks; 0: none. Entries go to zero where their steps, at most mask_lr times the learning rate, are
-    smaller than lambda1 times the learning rate."""
+    """Strength of the L1 penalty on masks; 0 for none. It prunes entries whose steps, at most `mask_lr` times the
+    learning rate, are below `lambda1` times the learning rate."""
     lambda2: float = 0.001
-    """Proximal term; it has no effect with a single local epoch, which starts where the term is zero."""
+    """Strength of the proximal term; no effect with one local epoch, which starts where the term is zero."""
     mask_lr: float = 1.0
-    """Learning rate of the masks, as a multiple of that of the weights. 10 with a lambda1 of 6 prunes four fifths."""
+    """Learning rate of the masks, as a multiple of `lr`; 10 with a `lambda1` of 6 prunes four fifths."""
     masks: bool = True
     """Personal masks on every weight matrix."""
     similarity: bool = True
-    """Average by similarity; without it, uniformly."""
+    """Averaging by similarity; without it, uniform averaging."""
     measure: Literal["function", "parameter", "gradient", "label"] = "function"
-    """What is compared. `label` uploads label counts: for comparison only."""
+    """Measure of similarity; label uploads label counts, for comparison only."""
     proxy: ProxyKind = "sbm"
-    """The graph behind functional embeddings: block model, Erdős-Rényi, one node, the client's own features."""
+    """Proxy graph of functional embeddings: block model, Erdős-Rényi, one node, or the client's own features."""
     embedding: Literal["client", "server"] = "client"
-    """Where the functional embedding is computed. `server` uploads the masked weights for it, where there are masks."""
+    """Place where functional embeddings are computed; server uploads the masked weights, if there are masks."""
     communities: Literal["implicit", "explicit"] = "implicit"
-    """Average over everybody, or only over clients with a similarity of at least 0.5."""
+    """Averaging over all clients (implicit), or over those with a similarity of at least 0.5 (explicit)."""
     neighbours: int = 0
-    """Average over so many clients, those most similar, oneself among them; 0: all. For thousands of clients."""
+    """Neighbour count: most similar clients to average over, including the client itself; 0 for all."""
     official: bool = False
-    """Do as the published code does: penalties without effect, masks pruned below lambda1 in evaluation, no edges
-    between the proxy graph's blocks, and a weight decay of 1e-6 unless one is given."""
+    """Behaviour of the published code: penalties without effect, masks pruned below `lambda1` in evaluation, no edges
+    between blocks of the proxy graph, weight decay 1e-6 by default."""
 
     def __post_init__(self) -> None:
         if self.embedding == "server" and self.proxy == "feature":

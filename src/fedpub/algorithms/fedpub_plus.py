@@ -51,16 +51,15 @@ class FedPubPlus(FedPub):
     title: ClassVar[str] = "FED-PUB-plus"
 
     inputs: float = 0.3
-    """Share of a client's input features that is dropped in a step of training; none where --dropout is 0."""
+    """Share of a client's input features dropped in each training step; none if `dropout` is 0."""
     scarce: float = 0.1
-    """Training examples per input feature with which a client's masks learn and are pruned at half their speed; 0: all
-    at full."""
+    """Training examples per input feature at which masks learn and are pruned at half speed; 0 for full speed."""
     average: float = 0.8
-    """β, of the means over rounds; 0: the last round alone."""
+    """Decay β of the means over rounds; 0 for the last round alone."""
     choose: bool = True
-    """Train Local's model, too, and use the better one; uploads its validation accuracy and loss."""
+    """Fallback to a local model where that validates better; uploads its validation accuracy and loss."""
     margin: float = 0.01
-    """By how much the federated model must be better on the validation nodes."""
+    """Validation accuracy by which the federated model must beat the local one."""
 
     usual: ClassVar[Mapping[str, Any]] = {"model": "twin", "hidden": 64, "dropout": 0.6}
 

@@ -50,11 +50,11 @@ class FedSage(FedAvg):
     title: ClassVar[str] = "FedSage+"
 
     generator_epochs: int = 20
-    """Epochs in which a client trains its generator alone."""
+    """Epochs in which each client trains its generator alone."""
     generator_rounds: int = 20
     """Rounds in which other clients' gradients train it further."""
     generated: int = 5
-    """Neighbours that a node can get at most."""
+    """Maximum number of generated neighbours per node."""
 
     @property
     def uploads(self) -> frozenset[str]:

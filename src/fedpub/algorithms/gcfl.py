@@ -31,9 +31,9 @@ class GCFL:
     title: ClassVar[str] = "GCFL"
 
     eps1: float = 0.002
-    """A cluster may split when the norm of its mean update is below this,"""
+    """Norm of a cluster's mean update below which it may split."""
     eps2: float = 0.004
-    """and the norm of its largest update above this."""
+    """Norm of a cluster's largest update above which it may split."""
     warm_up: int = 20
     """Rounds before the first split."""
 

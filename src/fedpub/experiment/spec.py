@@ -44,52 +44,51 @@ class Experiment:
     """Everything a result depends on. What is None follows the paper and is filled in by `resolved`."""
 
     dataset: str = "communities"
-    """A name from `fedpub data list` or a graph file."""
+    """Graph: a name from `fedpub data list`, or a graph file."""
     scenario: str | None = None
-    """disjoint, overlapping, imbalanced, louvain, leiden, random, dirichlet or natural."""
+    """Division of the graph among clients. (default: disjoint; natural without `clients`)"""
     clients: int | None = None
     """Number of clients; none for natural clients."""
     method: str = "fedpub"
-    """local, fedavg, fedprox, fedper, fedgnn, fedsage (or fedsage+), gcfl, oracle, fedpub or fedpub-plus."""
+    """Method of learning."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Hyper-parameters of the method."""
     task: str = "node-classification"
-    """node-classification or link-prediction."""
+    """Learning task."""
     decoder: Decoder = "dot"
-    """How link prediction scores two nodes: the product of their embeddings, or a small network on it (mlp)."""
+    """Scorer of links: the product of two embeddings (dot), or a small network on it (mlp)."""
     model: str | None = None
-    """gcn, sage or twin. None: the method's usual one, gcn but for fedpub-plus."""
+    """Graph neural network."""
     hidden: int | None = None
-    """Width of the hidden layers. None: the method's usual one, 128 but for fedpub-plus."""
+    """Width of the hidden layers."""
     dropout: float | None = None
-    """Share of hidden values that is dropped in training. None: the method's usual one, 0.5 but for fedpub-plus."""
+    """Share of hidden values dropped in training."""
     rounds: int | None = None
-    """Rounds of communication."""
+    """Communication rounds."""
     epochs: int | None = None
-    """Local epochs in a round."""
+    """Local epochs per round."""
     lr: float = 0.01
     """Learning rate of Adam."""
     weight_decay: float | None = None
-    """L2 weight decay of Adam. None: 0, or 1e-6 where FED-PUB does as the published code."""
+    """L2 weight decay of Adam. (default: 0; 1e-6 with `official`)"""
     fraction: float = 1.0
-    """Share of the clients that take part in a round."""
+    """Share of the clients that take part in each round."""
     failures: float = 0.0
-    """Chance that a chosen client fails in a round."""
+    """Probability that a selected client fails in a round."""
     seed: int = 0
-    """Of everything that is random."""
+    """Random seed."""
     data_seed: int | None = None
-    """Of split and partition, where these are to stay while `seed` changes."""
+    """Random seed of split and partition. (default: `seed`)"""
     ratios: tuple[float, float, float] | None = None
-    """Shares for training, validation and test: of the nodes, or for link prediction of every client's edges."""
+    """Shares for training, validation and test: of the nodes, or of each client's edges in link prediction."""
     alpha: float = 0.5
-    """Label skew of the dirichlet scenario: small is strong."""
+    """Concentration of the dirichlet scenario: the smaller, the stronger the label skew."""
     defence: Defence = "default"
-    """What bounds the harm of a hostile client: clip, median, guard or none. default: clip, and guard for methods with
-    personal averages."""
+    """Defence against hostile clients; default is clip, or guard for methods with personal averages."""
     device: str = "cpu"
-    """cpu or cuda."""
+    """Compute device."""
     dtype: Literal["float32", "float64"] = "float32"
-    """Precision."""
+    """Floating-point precision."""
 
     def resolved(self) -> Experiment:
         """Checked, with nothing left open."""
