@@ -452,7 +452,7 @@ def test_the_oracle_is_reported_on_each_overlapping_client_s_own_nodes(tmp_path)
     assert found.loss_R.shape == (10,)
     assert len(found.loss_R.unique()) == 1  # one model
     assert int(found.bytes_up_R.sum() + found.bytes_down_R.sum()) == 0
-    sizes = NodeClassification().sizes(ready.federation.chunks([0])[0]).tolist()
+    sizes = NodeClassification().sizes(ready.federation.subgraphs, ready.federation.report).tolist()
     assert sizes == [int(chosen.test[own].sum()) for own in nodes]
 
 
@@ -478,7 +478,7 @@ def test_clients_without_test_or_training_nodes(name, chunk):
         assert torch.isfinite(measured.loss_R).all()
         tensors = pack(measured.snapshot.clients) | pack(measured.snapshot.server)
         assert all(torch.isfinite(leaf).all() for leaf in tensors.values())
-    sizes = NodeClassification().sizes(stack(own.subgraphs, SPEC.classes)).tolist()
+    sizes = NodeClassification().sizes(own.subgraphs).tolist()
     summary = Record([Row.of(measured, 0.0) for measured in found]).summary("accuracy", sizes)
     assert summary["clients_without_test"] == 1
     assert summary["per_client_test"][1] is None

@@ -396,9 +396,10 @@ def test_a_client_without_edges_has_no_loss_no_gradient_and_no_metrics(decoder):
     assert metrics.keys() == {"val", "val_loss", "test", "test_ap"}
     for found in metrics.values():
         assert torch.isnan(found).tolist() == [False, True, True]
-    assert task.sizes(data).tolist() == [1, 0, 0]
-    assert task.unlearnt(data)[0] == 0.5
-    assert torch.isnan(task.unlearnt(data)).tolist() == [False, True, True]
+    held = divide(row(), range(12), (14, 17, 19), (25,))
+    assert task.sizes(held).tolist() == [1, 0, 0]
+    assert task.unlearnt(held)[0] == 0.5
+    assert torch.isnan(task.unlearnt(held)).tolist() == [False, True, True]
 
 
 @DECODER
@@ -530,7 +531,7 @@ def test_metrics_are_those_of_each_client_s_own_pairs(decoder):
         )
         assert found["val_loss"][client].item() == pytest.approx(loss_by_hand(task, model, mine, own), nan_ok=True)
     assert len(found["test"].unique()) > 3
-    assert task.sizes(data).tolist() == [int(own.links.test.true.sum()) for own in made]
+    assert task.sizes(made).tolist() == [int(own.links.test.true.sum()) for own in made]
 
 
 VARIANTS: dict[str, tuple[Algorithm, Decoder]] = {
@@ -748,7 +749,7 @@ def test_the_oracle_is_judged_by_each_client_s_own_pairs(scenario, clients, deco
     assert len(found[-1].metrics["test"].unique()) > 3
     assert len(found[-1].loss_R.unique()) == 1
     assert everything.num_train > sum(own.num_train for own in divided) or scenario == "overlapping"
-    sizes = ctx.task.sizes(ready.federation.chunks([0])[0]).tolist()
+    sizes = ctx.task.sizes([everything], ready.federation.report).tolist()
     assert sizes == [int(own.links.test.true.sum()) for own in divided]
 
 

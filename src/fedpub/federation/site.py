@@ -271,7 +271,7 @@ def _kept_rounds(folder: Path) -> list[int]:
 
 def _first_numbers(part: Part) -> dict[str, Any]:
     metrics, _ = measure(part.algorithm, part.ctx, part.load("round-0")[0], part.data)
-    sizes = part.ctx.task.sizes(part.data)
+    sizes = part.ctx.task.sizes([part.own])
     return {"metrics": told(_numbers(metrics)), "test_size": int(sizes[0]), "idle": not part.own.num_train}
 
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from fedpub.core.tree import tree_map
 from fedpub.data.graph import Graph
 from fedpub.engine.fitting import check_room, within
@@ -140,9 +138,8 @@ def _run(
             last_saved = time.monotonic()
             if stop():
                 raise KeyboardInterrupt
-    everyone = ready.federation.chunks(list(range(ready.federation.num_clients)))
-    sizes = torch.cat([ctx.task.sizes(data) for data in everyone]).tolist()
-    unlearnt = torch.cat([ctx.task.unlearnt(data) for data in everyone]).tolist()
+    held = (ready.federation.subgraphs, ready.federation.report)
+    sizes, unlearnt = ctx.task.sizes(*held).tolist(), ctx.task.unlearnt(*held).tolist()
     cost = setup.cost() if setup else NO_SETUP
     summary = record.summary(ctx.task.metric, sizes, cost, (ctx.task.baseline, unlearnt))
     if store:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -63,8 +64,8 @@ class Task(Protocol):
         """`val` and `test` by the metric, one more as `test_…`, and `val_loss`, the mean loss on the validation set, of
         every reported client, [R], double; NaN without any example."""
 
-    def sizes(self, data: Clients) -> Tensor:
-        """How many test examples each reported client has, [R]."""
+    def sizes(self, held: Sequence[Subgraph], report: Report | None = None) -> Tensor:
+        """How many test examples each reported client has, [R]; `report` where it is not every client on its own."""
 
-    def unlearnt(self, data: Clients) -> Tensor:
+    def unlearnt(self, held: Sequence[Subgraph], report: Report | None = None) -> Tensor:
         """The test metric of the baseline for every reported client, [R], double; NaN where it has none."""

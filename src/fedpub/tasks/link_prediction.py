@@ -10,6 +10,7 @@ Axes: K clients, N nodes, E training edges, P judged pairs, R reported clients, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -20,7 +21,7 @@ from torch import Tensor
 from fedpub.core.segments import pair_product
 from fedpub.core.sparse import to_scipy
 from fedpub.core.tree import Tree
-from fedpub.data.clients.links import Judged, LinkSplit, StackedLinks, links_of, split_links
+from fedpub.data.clients.links import LinkSplit, StackedLinks, links_of, split_links
 from fedpub.data.clients.split import Ratios
 from fedpub.data.clients.stack import Clients, Report
 from fedpub.data.clients.subgraph import Propagation, Subgraph
@@ -112,18 +113,13 @@ class LinkPrediction:
         found["test_ap"] = precision_R
         return found
 
-    def sizes(self, data: Clients) -> Tensor:
-        judged: Judged = _links(data).test
-        return torch.bincount(judged.owner[judged.true], minlength=data.report.num_clients)
+    def sizes(self, held: Sequence[Subgraph], report: Report | None = None) -> Tensor:
+        return _tested(held, report)[0]
 
-    def unlearnt(self, data: Clients) -> Tensor:
+    def unlearnt(self, held: Sequence[Subgraph], report: Report | None = None) -> Tensor:
         """Scores at random: a ROC-AUC of one half, where there is one."""
-        judged: Judged = _links(data).test
-        kinds = [
-            torch.bincount(judged.owner[of_kind], minlength=data.report.num_clients)
-            for of_kind in (judged.true, ~judged.true)
-        ]
-        return torch.where((kinds[0] > 0) & (kinds[1] > 0), 0.5, float("nan")).double()
+        edges_R, others_R = _tested(held, report)
+        return torch.where((edges_R > 0) & (others_R > 0), 0.5, float("nan")).double()
 
 
 def _subgraph(
@@ -144,6 +140,19 @@ def _check_edges(graph: Graph, made: list[Subgraph], ratios: Ratios) -> None:
             f"graph {graph.name!r} has too few edges for link prediction: no client holds both ends of enough of them; "
             "take fewer clients or another scenario"
         )
+
+
+def _tested(held: Sequence[Subgraph], report: Report | None) -> tuple[Tensor, Tensor]:
+    """How many edges, and pairs that are none, each reported client is tested on, [R]."""
+    tests = [own.links.test for own in held if own.links is not None]
+    true_P = torch.cat([test.true for test in tests])
+    if report is None:
+        owner_P = torch.cat([torch.full_like(test.owner, client) for client, test in enumerate(tests)])
+    else:
+        owner_P = torch.cat([test.owner for test in tests])
+    clients = report.num_clients if report else len(held)
+    edges_R, others_R = (torch.bincount(owner_P[kind], minlength=clients) for kind in (true_P, ~true_P))
+    return edges_R, others_R
 
 
 def _links(data: Clients) -> StackedLinks:

@@ -5,6 +5,7 @@ Axes: K clients, N nodes, C classes, R reported clients, M reported nodes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -68,23 +69,24 @@ class NodeClassification:
         judged = {"val": accuracy[:clients], "val_loss": loss, "test": accuracy[clients:]}
         return judged | {"test_f1": macro_f1(confusion[clients:])}
 
-    def sizes(self, data: Clients) -> Tensor:
-        return torch.bincount(data.test_report.owner_M, minlength=data.report.num_clients)
+    def sizes(self, held: Sequence[Subgraph], report: Report | None = None) -> Tensor:
+        return _counts(held, [own.test for own in held], report).sum(1).long()
 
-    def unlearnt(self, data: Clients) -> Tensor:
+    def unlearnt(self, held: Sequence[Subgraph], report: Report | None = None) -> Tensor:
         """How often a client's most frequent training class is right: NaN without training or test nodes."""
         count_RC, test_RC = (
-            _counts(part, data) for part in (data.report.only(data.train_N), data.test_report)
+            _counts(held, part, report) for part in ([own.train for own in held], [own.test for own in held])
         )  # of several classes that are equally frequent the first one
         hit_R = test_RC.gather(1, count_RC.argmax(1, keepdim=True)).squeeze(1)
         return torch.where(count_RC.sum(1) > 0, hit_R / test_RC.sum(1), float("nan"))
 
 
-def _counts(part: Report, data: Clients) -> Tensor:
-    """How many of these nodes each reported client has of each class, [R, C]."""
-    cell = part.owner_M * data.num_classes + data.y_N[part.rows_M]
-    count = torch.bincount(cell, minlength=part.num_clients * data.num_classes)
-    return count.double().view(part.num_clients, data.num_classes)
+def _counts(held: Sequence[Subgraph], chosen: list[Tensor], report: Report | None) -> Tensor:
+    """How many of the chosen nodes each reported client has of each class, [R, C], double."""
+    part, y_N = (report or Report.own(held)).only(torch.cat(chosen)), torch.cat([own.y for own in held])
+    classes = max(int(y_N.max()) + 1, 1)  # one column also where no node has a label
+    count = torch.bincount(part.owner_M * classes + y_N[part.rows_M], minlength=part.num_clients * classes)
+    return count.double().view(part.num_clients, classes)
 
 
 def _confusion(owner: Tensor, y: Tensor, predicted: Tensor, clients: int, classes: int) -> Tensor:

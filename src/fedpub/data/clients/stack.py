@@ -5,6 +5,7 @@ Axes: K clients, N nodes of all of them together, F features.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,6 +75,13 @@ class Report:
         owner_M = torch.repeat_interleave(torch.arange(len(nodes)), torch.tensor([len(own) for own in nodes]))
         return Report(torch.cat(nodes), owner_M, torch.zeros(len(nodes), dtype=torch.int64))
 
+    @staticmethod
+    def own(subgraphs: Sequence[Subgraph]) -> Report:
+        """Every client on its own nodes, one client after the other."""
+        clients, sizes = torch.arange(len(subgraphs)), torch.tensor([own.num_nodes for own in subgraphs])
+        owner_N = torch.repeat_interleave(clients, sizes)
+        return Report(torch.arange(len(owner_N)), owner_N, clients)
+
     @property
     def num_clients(self) -> int:
         return len(self.model_R)
@@ -99,12 +107,9 @@ def stack(
     segments = Segments.of([len(own.y) for own in subgraphs], dtype, device)
     adjacency = sp.block_diag([own.adjacency for own in subgraphs], format="csr")
     train_N, val_N, test_N = (torch.cat([getattr(own, part) for own in subgraphs]) for part in ("train", "val", "test"))
-    owner_N = segments.owner_N.cpu()
     links = [own.links for own in subgraphs if own.links is not None]
     stacked_links = stack_links(links, list(segments.sizes), report is not None) if links else None
-    if report is None:
-        everyone = torch.arange(len(subgraphs))
-        report = Report(torch.arange(len(owner_N)), owner_N, everyone)
+    report = report or Report.own(subgraphs)
     further = [own.propagated for own in subgraphs]
     return Clients(
         ids_K=torch.tensor([own.id for own in subgraphs], device=device),
