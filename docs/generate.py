@@ -172,9 +172,9 @@ API: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
         },
     ),
     "Sites and a coordinator": (
-        "The deployed engine without machines: letters are handed over in one process.",
+        "The deployed engine without machines: messages are handed over in one process.",
         {
-            "fedpub.federation.table": ("Table",),
+            "fedpub.federation.in_process": ("InProcessSites",),
             "fedpub.federation.coordinator": ("Coordinator", "Terms"),
             "fedpub.federation.deployed": ("play",),
         },
@@ -365,34 +365,34 @@ class Traffic:
 
 
 def watched(method: str, options: dict[str, Any], scenario: str, clients: int | None) -> Traffic:
-    """The first client of a run of one round on the built-in graph, through encoded letters."""
+    """The first client of a run of one round on the built-in graph, through encoded messages."""
     from fedpub.core.tree import tree
     from fedpub.experiment import Experiment
     from fedpub.federation.coordinator import Coordinator
     from fedpub.federation.deployed import play
-    from fedpub.federation.table import Table
+    from fedpub.federation.in_process import InProcessSites
     from fedpub.federation.wire import decode, describe
 
     usual = Experiment("communities", scenario, clients, method, options, rounds=1).resolved()
     experiment = replace(usual, hidden=(usual.hidden or 0) // NARROW)
     traffic, run = Traffic(), "0" * 16
 
-    def count(way: dict[tuple[str, str], list[int]], kind: str, letter: bytes) -> None:
+    def count(way: dict[tuple[str, str], list[int]], kind: str, envelope: bytes) -> None:
         sizes: dict[str, int] = {}
-        for part in describe(letter)[1:]:  # the first is the header
+        for part in describe(envelope)[1:]:  # the first is the header
             name = part.name.partition("/")[0]
             sizes[name] = sizes.get(name, 0) + part.bytes
         for name, size in sizes.items():
             way.setdefault((kind, name), []).append(size)
 
     with tempfile.TemporaryDirectory() as folder:
-        sites = Table(Path(folder) / "sites", experiment)
+        sites = InProcessSites(Path(folder) / "sites", experiment)
 
-        def exchange(letters: Mapping[int, bytes], deadline: float) -> dict[int, bytes]:
-            answers = sites(letters, deadline)
-            if 0 in letters:
-                kind = decode(letters[0]).kind
-                count(traffic.down, kind, letters[0])
+        def exchange(messages: Mapping[int, bytes], deadline: float) -> dict[int, bytes]:
+            answers = sites(messages, deadline)
+            if 0 in messages:
+                kind = decode(messages[0]).kind
+                count(traffic.down, kind, messages[0])
                 count(traffic.up, kind, answers[0])
                 traffic.said[kind] = decode(answers[0]).fields
             return answers

@@ -1,4 +1,4 @@
-"""The method gives the same numbers stacked in the simulator and alone at sites that exchange encoded letters."""
+"""The method gives the same numbers stacked in the simulator and alone at sites that exchange encoded messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from custom_method import Halfway
 from fedpub.experiment import Experiment
 from fedpub.federation.coordinator import Coordinator
 from fedpub.federation.deployed import play
-from fedpub.federation.table import Table
+from fedpub.federation.in_process import InProcessSites
 from fedpub.runs.simulated import run
 from fedpub.store.directory import RunDirectory, read_rows
 
@@ -19,7 +19,7 @@ NAMES = ("simulated", "deployed")
 def test_sites_give_the_simulators_numbers(tmp_path):
     experiment = Experiment(method="halfway", clients=4, rounds=3, hidden=8, dtype="float64")
     run(experiment, tmp_path / "simulated")
-    sites = Table(tmp_path / "sites", experiment)
+    sites = InProcessSites(tmp_path / "sites", experiment)
     play(Coordinator(experiment, "0" * 16, sites.names, sites, tmp_path / "sites"), tmp_path / "deployed")
     pairs = list(zip(read_rows(tmp_path / "simulated"), read_rows(tmp_path / "deployed"), strict=True))
     assert len(pairs) == 3

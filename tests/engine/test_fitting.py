@@ -22,8 +22,8 @@ from fedpub.data.graph import Graph, undirected
 from fedpub.engine import memory
 from fedpub.engine.fitting import Demand, demand, within
 from fedpub.engine.rounds import Round, Snapshot
-from fedpub.engine.shelf import Shelf
 from fedpub.engine.simulate import Federation, simulate
+from fedpub.engine.spill import Spill
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.models import GCN, GraphSAGE
@@ -75,16 +75,16 @@ def test_a_federation_on_disk_goes_on_from_a_snapshot():
     assert_alike([last], played("fedpub", federation(), rounds=4)[-1:])
 
 
-def test_a_shelf_holds_what_was_put_there(tmp_path):
-    shelf = Shelf(tmp_path, 3)
+def test_a_spill_holds_what_was_put_there(tmp_path):
+    spill = Spill(tmp_path, 3)
     tree = {"w": torch.arange(6.0).view(3, 2), "b": torch.arange(3.0)}
-    shelf.put(torch.tensor([0, 1, 2]), {"weights": tree, "step": torch.tensor([1, 2, 3]), "masks": {}})
-    shelf.put(torch.tensor([2, 0]), {"weights": {"w": torch.ones(2, 2), "b": torch.tensor([7.0, 8.0])},
+    spill.put(torch.tensor([0, 1, 2]), {"weights": tree, "step": torch.tensor([1, 2, 3]), "masks": {}})
+    spill.put(torch.tensor([2, 0]), {"weights": {"w": torch.ones(2, 2), "b": torch.tensor([7.0, 8.0])},
                                      "step": torch.tensor([9, 8]), "masks": {}})  # fmt: skip
-    assert shelf.state["weights"]["w"].tolist() == [[1, 1], [2, 3], [1, 1]]
-    assert shelf.state["weights"]["b"].tolist() == [8, 1, 7]
-    assert shelf.state["step"].tolist() == [8, 2, 9]
-    assert shelf.state["masks"] == {}
+    assert spill.state["weights"]["w"].tolist() == [[1, 1], [2, 3], [1, 1]]
+    assert spill.state["weights"]["b"].tolist() == [8, 1, 7]
+    assert spill.state["step"].tolist() == [8, 2, 9]
+    assert spill.state["masks"] == {}
     assert list(tmp_path.iterdir()) == [], "the files have no names, so that nothing is left behind"
 
 

@@ -22,7 +22,7 @@ from fedpub.engine.guard import guarded
 from fedpub.engine.robust import bounded, capped, clipped
 from fedpub.experiment import Experiment
 from fedpub.federation.deployed import play
-from fedpub.federation.table import Table
+from fedpub.federation.in_process import InProcessSites
 from fedpub.paper.recipe import Settings
 from fedpub.paper.store import key
 from fedpub.runs.simulated import run
@@ -227,7 +227,7 @@ def test_sites_give_the_simulator_s_numbers_with_every_defence(method, defence, 
     experiment = small(method, **{"rounds": 5, "defence": defence, **changes})
     run(experiment, tmp_path / "simulated")
     plain = run(replace(experiment, defence="none"))
-    play(coordinator(Table(tmp_path / "sites", experiment), experiment), tmp_path / "deployed")
+    play(coordinator(InProcessSites(tmp_path / "sites", experiment), experiment), tmp_path / "deployed")
     assert_same_rows(tmp_path / "deployed", tmp_path / "simulated")
     losses = [row.clients["loss"] for row in read_rows(tmp_path / "simulated")]
     if changes.get("clients") != 2 or defence == "default":  # the bounds were met

@@ -13,31 +13,31 @@ from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.federation import coordinator as federate
 from fedpub.federation.coordinator import Coordinator, Known, Terms, _first, _measured
-from fedpub.federation.refusal import wrong_values
-from fedpub.federation.table import Table
-from fedpub.federation.wire import Letter, decode, encode
+from fedpub.federation.in_process import InProcessSites
+from fedpub.federation.validate.upload import wrong_values
+from fedpub.federation.wire import Envelope, decode, encode
 
 RUN = "0123456789abcdef"
 NAMES = ("a", "b", "c")
 EXPERIMENT = Experiment(dataset="communities", method="fedavg", rounds=9, dtype="float64")
-Answer = Callable[[int, Letter], Letter | None]
+Answer = Callable[[int, Envelope], Envelope | None]
 
 
 class Sites:
-    """Answers by a function of site and letter, and remembers what was asked."""
+    """Answers by a function of site and message, and remembers what was asked."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer, self.asked = answer, []
 
-    def __call__(self, letters: Mapping[int, bytes], deadline: float) -> dict[int, bytes]:
+    def __call__(self, messages: Mapping[int, bytes], deadline: float) -> dict[int, bytes]:
         assert deadline == 5
-        read = {client: decode(letter) for client, letter in letters.items()}
+        read = {client: decode(envelope) for client, envelope in messages.items()}
         self.asked.append(read)
-        answers = {client: self.answer(client, letter) for client, letter in read.items()}
+        answers = {client: self.answer(client, envelope) for client, envelope in read.items()}
         return {client: encode(one) for client, one in answers.items() if one is not None}
 
     def fields(self, kind: str, name: str) -> list[Any]:
-        """A field of every letter of a kind, in their order."""
+        """A field of every message of a kind, in their order."""
         return [one.fields[name] for asked in self.asked for one in asked.values() if one.kind == kind]
 
 
@@ -53,8 +53,8 @@ def numbers(value: float) -> dict[str, float]:
     return dict.fromkeys(names, value)
 
 
-def answered(value: float, loss: float = 1.0, **message: torch.Tensor) -> Letter:
-    return Letter("round", {"round": 3, "loss": loss, "metrics": numbers(value)}, message)
+def answered(value: float, loss: float = 1.0, **message: torch.Tensor) -> Envelope:
+    return Envelope("round", {"round": 3, "loss": loss, "metrics": numbers(value)}, message)
 
 
 def known() -> Known:
@@ -99,7 +99,7 @@ def test_bytes_are_counted_of_what_was_sent_and_answered(play, tmp_path):
     events: list = []
     coordinator = leader(tmp_path, sites, events)
     _, answers, sizes = play(coordinator, _first(known()))
-    down = [len(encode(letter)) for letter in sites.asked[0].values()]
+    down = [len(encode(envelope)) for envelope in sites.asked[0].values()]
     up = len(encode(answered(0.5)))
     assert sizes == {0: (0, down[0]), 1: (up, down[1]), 2: (up, down[2])}
     assert [(event[0], event[1]) for event in events] == [(0, "left out")]
@@ -130,17 +130,17 @@ def test_every_site_is_asked_from_its_own_last_round(play, tmp_path):
     play(leader(tmp_path, sites), clients)
     assert sites.fields("round", "base") == [2, 1, 2]
     assert sites.fields("round", "best") == [2, 2, 2]
-    done = Sites(lambda client, _: Letter("finished", {}, {}))
+    done = Sites(lambda client, _: Envelope("finished", {}, {}))
     leader(tmp_path, done).finish(clients)
     assert (done.fields("finish", "base"), done.fields("finish", "best")) == ([2, 1, 2], [2, 2, 2])
 
 
 def test_a_site_that_lost_its_state_begins_anew_and_is_asked_from_the_start(play, tmp_path):
-    def answer(client: int, letter: Letter) -> Letter:
-        if letter.kind == "begin":
-            return Letter("begun", {}, {})
-        lost = client == 1 and letter.fields["base"] > 0
-        return Letter("lost", {"reason": "a new disk"}, {}) if lost else answered(0.5)
+    def answer(client: int, envelope: Envelope) -> Envelope:
+        if envelope.kind == "begin":
+            return Envelope("begun", {}, {})
+        lost = client == 1 and envelope.fields["base"] > 0
+        return Envelope("lost", {"reason": "a new disk"}, {}) if lost else answered(0.5)
 
     sites, events = Sites(answer), []
     clients = _measured(_first(known()), dict.fromkeys((0, 1, 2), answered(0.5)), 2)
@@ -152,7 +152,7 @@ def test_a_site_that_lost_its_state_begins_anew_and_is_asked_from_the_start(play
 
 
 def test_the_last_embedding_of_every_site_is_remembered():
-    def up(one: float) -> Letter:
+    def up(one: float) -> Envelope:
         return answered(0.5, embedding=torch.tensor([[one, 1.0]]))
 
     first = _measured(_first(known()), {0: up(1), 1: up(2)}, 1)
@@ -166,10 +166,10 @@ def test_the_classes_of_a_run_are_those_of_all_sites(tmp_path):
     """In the order in which sites name them; the first metrics and sizes are kept, and asked for only once."""
     names = {0: ["x", "y"], 1: ["z", "x"], 2: ["y"]}
 
-    def answer(client: int, letter: Letter) -> Letter:
-        if letter.kind == "hello":
-            return Letter("hello", {"site": NAMES[client], "features": 5, "classes": names[client]}, {})
-        return Letter("begun", {"metrics": numbers(client / 4), "test_size": 5 + client, "idle": client == 1}, {})
+    def answer(client: int, envelope: Envelope) -> Envelope:
+        if envelope.kind == "hello":
+            return Envelope("hello", {"site": NAMES[client], "features": 5, "classes": names[client]}, {})
+        return Envelope("begun", {"metrics": numbers(client / 4), "test_size": 5 + client, "idle": client == 1}, {})
 
     sites = Sites(answer)
     found = leader(tmp_path, sites).prepare()
@@ -184,7 +184,7 @@ def test_the_classes_of_a_run_are_those_of_all_sites(tmp_path):
 
 def test_who_is_missing_at_the_beginning_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(federate, "PAUSE", 0.0)
-    hello = Letter("hello", {"site": "a", "features": 5, "classes": ["x"]}, {})
+    hello = Envelope("hello", {"site": "a", "features": 5, "classes": ["x"]}, {})
     sites = Sites(lambda client, _: hello if client == 1 else None)
     coordinator = Coordinator(EXPERIMENT, RUN, NAMES, sites, tmp_path, Terms(deadline=5, patience=0.01))
     with pytest.raises(FedpubError, match=r"no answer \(hello\) from a, c within 0.01 s"):
@@ -192,18 +192,18 @@ def test_who_is_missing_at_the_beginning_is_named(tmp_path, monkeypatch):
     assert set(sites.asked[-1]) == {0, 2} or len(sites.asked) == 1, "who has answered is not asked again"
 
 
-def test_set_up_counts_the_letters_of_both_directions(tmp_path):
+def test_set_up_counts_the_messages_of_both_directions(tmp_path):
     experiment = Experiment(dataset="communities", clients=4, scenario="disjoint", method="fedgnn", rounds=1, hidden=4)
-    table, counted = Table(tmp_path, experiment), {"up": 0, "down": 0}
+    sites, counted = InProcessSites(tmp_path, experiment), {"up": 0, "down": 0}
 
-    def exchange(letters: Mapping[int, bytes], deadline: float) -> dict[int, bytes]:
-        answers = table(letters, deadline)
-        if all(decode(letter).kind == "setup" for letter in letters.values()):
-            counted["down"] += sum(map(len, letters.values()))
+    def exchange(messages: Mapping[int, bytes], deadline: float) -> dict[int, bytes]:
+        answers = sites(messages, deadline)
+        if all(decode(envelope).kind == "setup" for envelope in messages.values()):
+            counted["down"] += sum(map(len, messages.values()))
             counted["up"] += sum(map(len, answers.values()))
         return answers
 
-    found = Coordinator(experiment, RUN, table.names, exchange, tmp_path, Terms(deadline=60)).prepare()
+    found = Coordinator(experiment, RUN, sites.names, exchange, tmp_path, Terms(deadline=60)).prepare()
     assert found.setup is not None
     assert (found.setup["setup_bytes_up"], found.setup["setup_bytes_down"]) == (counted["up"], counted["down"])
     assert min(counted.values()) > 0

@@ -1,4 +1,4 @@
-"""Sites that answer letters, and the coordinator that writes them: the simulator's numbers, whatever happens."""
+"""Sites that answer messages, and the coordinator that writes them: the simulator's numbers, whatever happens."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from fedpub.experiment.prepare import prepare
 from fedpub.federation import coordinator as federate
 from fedpub.federation.coordinator import Coordinator, Known, Terms, _first, _measured
 from fedpub.federation.deployed import play
+from fedpub.federation.in_process import InProcessSites
 from fedpub.federation.joining import Finished, check_joinable
 from fedpub.federation.part import OnePiece
 from fedpub.federation.site import Site, check_agreed
-from fedpub.federation.table import Table
-from fedpub.federation.wire import Letter, decode, encode
+from fedpub.federation.wire import Envelope, decode, encode
 from fedpub.runs.simulated import run
 from fedpub.store.directory import RunDirectory, read_rows
 from fedpub.store.model_files import load_model, model_of_run
@@ -31,18 +31,20 @@ RUN = "0123456789abcdef"
 TERMS = Terms(deadline=5, patience=20)
 
 
-def number_of(letters: Mapping[int, bytes]) -> set[int]:
-    """The rounds that letters are of; none where they are about something else."""
-    asked = [decode(letter) for letter in letters.values()]
-    return {letter.fields["round"] for letter in asked if letter.kind == "round"}
+def number_of(messages: Mapping[int, bytes]) -> set[int]:
+    """The rounds that messages are of; none where they are about something else."""
+    asked = [decode(envelope) for envelope in messages.values()]
+    return {envelope.fields["round"] for envelope in asked if envelope.kind == "round"}
 
 
-def coordinator(table: Table, experiment: Experiment, terms: Terms = TERMS, exchange=None, events=None) -> Coordinator:
+def coordinator(
+    sites: InProcessSites, experiment: Experiment, terms: Terms = TERMS, exchange=None, events=None
+) -> Coordinator:
     def on_event(client, what, number, reason):
         if events is not None:
             events.append((client, what, number, reason))
 
-    return Coordinator(experiment, RUN, table.names, exchange or table, table.folder, terms, on_event)
+    return Coordinator(experiment, RUN, sites.names, exchange or sites, sites.folder, terms, on_event)
 
 
 def small(method: str, **changes) -> Experiment:
@@ -90,8 +92,8 @@ def assert_told(found: list[float], expected: list[float], tolerance: float, wha
 def test_sites_give_the_simulator_s_numbers(method, changes, tmp_path):
     experiment = small(method, **changes)
     expected = run(experiment, tmp_path / "simulated")
-    table = Table(tmp_path / "sites", experiment)
-    summary = play(coordinator(table, experiment), tmp_path / "deployed")
+    sites = InProcessSites(tmp_path / "sites", experiment)
+    summary = play(coordinator(sites, experiment), tmp_path / "deployed")
     assert_same_rows(tmp_path / "deployed", tmp_path / "simulated")
     for name in ("test", "val", "weighted_test", "sparsity"):
         assert summary[name] == pytest.approx(expected.summary[name], abs=5e-5)
@@ -102,18 +104,18 @@ def test_restarts_at_both_ends_change_nothing(tmp_path):
     """After every round the coordinator and all sites die."""
     experiment = small("fedpub", rounds=4, options={"lambda1": 0.5, "mask_lr": 10.0})
     run(experiment, tmp_path / "simulated")
-    table, out = Table(tmp_path / "sites", experiment), tmp_path / "deployed"
+    sites, out = InProcessSites(tmp_path / "sites", experiment), tmp_path / "deployed"
     for _ in range(3):
 
-        def dies(letters, deadline, last=len(read_rows(out)) + 1):  # noqa: B008
-            if max(number_of(letters), default=0) > last:
+        def dies(messages, deadline, last=len(read_rows(out)) + 1):  # noqa: B008
+            if max(number_of(messages), default=0) > last:
                 raise KeyboardInterrupt
-            return table(letters, deadline)
+            return sites(messages, deadline)
 
         with pytest.raises(KeyboardInterrupt):
-            play(coordinator(table, experiment, exchange=dies), out)
-        table.restart()
-    play(coordinator(table, experiment), out)
+            play(coordinator(sites, experiment, exchange=dies), out)
+        sites.restart()
+    play(coordinator(sites, experiment), out)
     assert len(read_rows(out)) == 4
     assert_same_rows(tmp_path / "deployed", tmp_path / "simulated")
 
@@ -122,48 +124,48 @@ def test_a_coordinator_that_dies_before_it_saved_gets_the_same_answers(tmp_path)
     """The sites have trained, the coordinator has not aggregated: asked again, they do not train again."""
     experiment = small("fedpub")
     run(experiment, tmp_path / "simulated")
-    table = Table(tmp_path / "sites", experiment)
+    sites = InProcessSites(tmp_path / "sites", experiment)
 
-    def dies_after(letters, deadline):
-        answers = table(letters, deadline)
-        if number_of(letters):
+    def dies_after(messages, deadline):
+        answers = sites(messages, deadline)
+        if number_of(messages):
             raise KeyboardInterrupt
         return answers
 
     with pytest.raises(KeyboardInterrupt):
-        play(coordinator(table, experiment, exchange=dies_after), tmp_path / "deployed")
-    assert all((tmp_path / "sites" / name / "runs" / RUN / "round-1.safetensors").is_file() for name in table.names)
-    table.restart()
-    play(coordinator(table, experiment), tmp_path / "deployed")
+        play(coordinator(sites, experiment, exchange=dies_after), tmp_path / "deployed")
+    assert all((tmp_path / "sites" / name / "runs" / RUN / "round-1.safetensors").is_file() for name in sites.names)
+    sites.restart()
+    play(coordinator(sites, experiment), tmp_path / "deployed")
     assert_same_rows(tmp_path / "deployed", tmp_path / "simulated")
 
 
-def test_every_letter_may_come_twice(tmp_path):
+def test_every_message_may_come_twice(tmp_path):
     experiment = small("gcfl")
     run(experiment, tmp_path / "simulated")
-    table = Table(tmp_path / "sites", experiment)
+    sites = InProcessSites(tmp_path / "sites", experiment)
 
-    def twice(letters, deadline):
-        first = table(letters, deadline)
-        assert table(letters, deadline) == first
+    def twice(messages, deadline):
+        first = sites(messages, deadline)
+        assert sites(messages, deadline) == first
         return first
 
-    play(coordinator(table, experiment, exchange=twice), tmp_path / "deployed")
+    play(coordinator(sites, experiment, exchange=twice), tmp_path / "deployed")
     assert_same_rows(tmp_path / "deployed", tmp_path / "simulated")
 
 
 def test_a_site_that_is_away_is_left_out_and_comes_back(tmp_path):
     """Site 2 answers round 2 too late: it trained, but takes that back, as a client that failed in the simulator."""
     experiment = small("fedpub", rounds=4)
-    table, events = Table(tmp_path / "sites", experiment), []
+    sites, events = InProcessSites(tmp_path / "sites", experiment), []
 
-    def late(letters, deadline):
-        answers = table(letters, deadline)
-        if 2 in number_of(letters):
+    def late(messages, deadline):
+        answers = sites(messages, deadline)
+        if 2 in number_of(messages):
             del answers[2]
         return answers
 
-    play(coordinator(table, experiment, exchange=late, events=events), tmp_path / "deployed")
+    play(coordinator(sites, experiment, exchange=late, events=events), tmp_path / "deployed")
     assert events == [(2, "left out", 2, "no good answer within the deadline")]
     simulated = simulate_without(experiment, {2: [0, 1, 3]})
     for mine, theirs in zip(read_rows(tmp_path / "deployed"), simulated, strict=True):
@@ -192,16 +194,16 @@ def simulate_without(experiment: Experiment, present: dict[int, list[int]]) -> l
 
 def test_a_site_that_lost_its_folder_begins_anew(tmp_path):
     experiment, events = small("fedpub", rounds=4), []
-    table = Table(tmp_path / "sites", experiment)
+    sites = InProcessSites(tmp_path / "sites", experiment)
 
-    def loses(letters, deadline):
-        if 3 in number_of(letters) and not events:
-            table.restart()
+    def loses(messages, deadline):
+        if 3 in number_of(messages) and not events:
+            sites.restart()
             for file in (tmp_path / "sites" / "site-1" / "runs" / RUN).iterdir():
                 file.unlink()
-        return table(letters, deadline)
+        return sites(messages, deadline)
 
-    play(coordinator(table, experiment, exchange=loses, events=events), tmp_path / "deployed")
+    play(coordinator(sites, experiment, exchange=loses, events=events), tmp_path / "deployed")
     assert [event[:3] for event in events] == [(1, "began anew", 3), (1, "left out", 3)]
     assert [row.clients["took_part"] for row in read_rows(tmp_path / "deployed")][2:] == [[1, 0, 1, 1], [1, 1, 1, 1]]
 
@@ -211,32 +213,32 @@ def test_too_few_sites_are_waited_for(tmp_path, monkeypatch):
     monkeypatch.setattr(federate, "PAUSE", 0.0)
     experiment = small("fedavg")
     run(experiment, tmp_path / "simulated")
-    table, tries = Table(tmp_path / "sites", experiment), []
+    sites, tries = InProcessSites(tmp_path / "sites", experiment), []
 
-    def few(letters, deadline):
-        answers = table(letters, deadline)
-        if 2 in number_of(letters):
+    def few(messages, deadline):
+        answers = sites(messages, deadline)
+        if 2 in number_of(messages):
             tries.append(1)
             if len(tries) < 3:
                 return {client: answers[client] for client in (0, 1)}
         return answers
 
-    play(coordinator(table, experiment, Terms(deadline=5, patience=20, min_sites=3), few), tmp_path / "deployed")
+    play(coordinator(sites, experiment, Terms(deadline=5, patience=20, min_sites=3), few), tmp_path / "deployed")
     assert len(tries) == 3
     assert_same_rows(tmp_path / "deployed", tmp_path / "simulated")
 
 
 def test_other_data_than_the_run_began_with_is_refused(tmp_path):
     experiment = small("fedavg", rounds=1)
-    table, events = Table(tmp_path / "sites", experiment), []
-    play(coordinator(table, experiment), tmp_path / "deployed")
-    table.restart()
+    sites, events = InProcessSites(tmp_path / "sites", experiment), []
+    play(coordinator(sites, experiment), tmp_path / "deployed")
+    sites.restart()
     other = prepare(small("fedavg", data_seed=5).resolved())
     write_subgraph(
         tmp_path / "sites" / "site-0" / "piece.safetensors", other.federation.subgraphs[0], other.graph.classes
     )
     (tmp_path / "deployed" / "summary.json").unlink()
-    play(coordinator(table, experiment, events=events), tmp_path / "deployed")
+    play(coordinator(sites, experiment, events=events), tmp_path / "deployed")
     assert "other data than it began the run with" in events[0][3]
 
 
@@ -245,8 +247,8 @@ def test_rounded_uploads_are_smaller_and_as_good(precision, tmp_path):
     experiment = small("fedpub", rounds=6, dtype="float32")
     sizes, results = {}, {}
     for kind in ("exact", precision):
-        table = Table(tmp_path / kind / "sites", experiment)
-        summary = play(coordinator(table, experiment, Terms(deadline=5, precision=kind)), tmp_path / kind / "deployed")
+        sites = InProcessSites(tmp_path / kind / "sites", experiment)
+        summary = play(coordinator(sites, experiment, Terms(deadline=5, precision=kind)), tmp_path / kind / "deployed")
         sizes[kind], results[kind] = summary["bytes_up"], summary["val"]
     assert sizes[precision] < {"float16": 0.62, "int8": 0.42}[precision] * sizes["exact"]
     assert results[precision] == pytest.approx(results["exact"], abs=0.05)
@@ -259,7 +261,7 @@ def test_of_rounds_that_are_level_the_coordinator_keeps_the_one_of_lower_loss():
     found = []
     for number, (loss, test) in enumerate(((0.9, 0.9), (0.7, 0.2), (0.8, 1.0)), 1):
         metrics = [first | {"val": val, "val_loss": loss, "test": test} for val in ((0.3, 0.7), (0.7, 0.3))[number % 2]]
-        answers = {client: Letter("round", {"metrics": one}, {}) for client, one in enumerate(metrics)}
+        answers = {client: Envelope("round", {"metrics": one}, {}) for client, one in enumerate(metrics)}
         clients = _measured(clients, answers, number)
         found.append(int(clients["best"]))
     assert found == [1, 2, 2]
@@ -268,9 +270,9 @@ def test_of_rounds_that_are_level_the_coordinator_keeps_the_one_of_lower_loss():
 def test_every_site_keeps_the_model_of_the_best_round(tmp_path):
     experiment = small("fedpub", rounds=5, fraction=0.5, epochs=3)
     run(experiment, tmp_path / "simulated")
-    table = Table(tmp_path / "sites", experiment)
-    summary = play(coordinator(table, experiment), tmp_path / "deployed")
-    for client, name in enumerate(table.names):
+    sites = InProcessSites(tmp_path / "sites", experiment)
+    summary = play(coordinator(sites, experiment), tmp_path / "deployed")
+    for client, name in enumerate(sites.names):
         weights, card = load_model(tmp_path / "sites" / name / "model")
         expected, _ = model_of_run(tmp_path / "simulated", client)
         assert (card.site, card.round) == (name, summary["best_round"])
@@ -282,20 +284,20 @@ def test_every_site_keeps_the_model_of_the_best_round(tmp_path):
 def test_a_new_site_joins_a_finished_run(method, tmp_path):
     """Client 3 of four is kept out; with FED-PUB it gets most from those whose models answer as its own does."""
     everyone = small(method, rounds=8, epochs=2)
-    table = Table(tmp_path / "sites", everyone)
-    new = table.names.pop()
+    sites = InProcessSites(tmp_path / "sites", everyone)
+    new = sites.names.pop()
     experiment = everyone.resolved()
-    leader = coordinator(table, experiment)
+    leader = coordinator(sites, experiment)
     play(leader, tmp_path / "deployed")
     start, _ = RunDirectory(tmp_path / "deployed").restore(torch.device("cpu"))
     known = Known.load(tmp_path / "sites" / "sites.json")
     place = tmp_path / "sites" / new
     site = Site(place, new, lambda: OnePiece(place / "piece.safetensors"))
     finished = Finished(experiment, RUN, known, start.server, start.clients)
-    told = finished.join(new, 3, lambda letters, _: {0: site.answer(letters[0])}, 5.0)
+    told = finished.join(new, 3, lambda messages, _: {0: site.answer(messages[0])}, 5.0)
     assert site.finished
-    longer = Letter("join", {"run": RUN, "experiment": experiment.to_json(), "client": 3, "step": "near", "epochs": 99}
-                    | {"classes": list(known.classes), "precision": "exact", "nearest": {}}, {})  # fmt: skip
+    fields = {"run": RUN, "experiment": experiment.to_json(), "client": 3, "step": "near", "epochs": 99}
+    longer = Envelope("join", fields | {"classes": list(known.classes), "precision": "exact", "nearest": {}}, {})
     assert "20 epochs, not the 99" in decode(site.answer(encode(longer))).fields["reason"]
     assert set(told["nearest"]) == {"site-0", "site-1", "site-2"}
     assert sum(told["nearest"].values()) == pytest.approx(1, abs=1e-5)
@@ -330,20 +332,20 @@ def test_a_site_takes_part_in_what_it_agreed_to_and_in_nothing_else(changes, wor
 
 def test_a_site_that_agreed_to_something_else_refuses_the_run(tmp_path):
     experiment = small("fedpub")
-    table = Table(tmp_path / "sites", experiment)
+    sites = InProcessSites(tmp_path / "sites", experiment)
     other = replace(experiment.resolved(), rounds=99)
     place = tmp_path / "sites" / "site-2"
-    table.sites[2] = Site(place, "site-2", lambda: OnePiece(place / "piece.safetensors"), other)
+    sites.sites[2] = Site(place, "site-2", lambda: OnePiece(place / "piece.safetensors"), other)
     with pytest.raises(FedpubError, match=r"site-2.*rounds 3, but this site has agreed to 99"):
-        play(coordinator(table, experiment), tmp_path / "deployed")
+        play(coordinator(sites, experiment), tmp_path / "deployed")
 
 
 def test_a_site_answers_no_round_beyond_the_last_and_says_so_at_home(tmp_path):
     experiment = small("fedpub")
-    table = Table(tmp_path / "sites", experiment)
-    play(coordinator(table, experiment), tmp_path / "deployed")
-    site = table.site(1)
-    answer = decode(site.answer(encode(Letter("round", {"run": RUN, "round": 4, "base": 3, "best": 1}, {}))))
+    sites = InProcessSites(tmp_path / "sites", experiment)
+    play(coordinator(sites, experiment), tmp_path / "deployed")
+    site = sites.site(1)
+    answer = decode(site.answer(encode(Envelope("round", {"run": RUN, "round": 4, "base": 3, "best": 1}, {}))))
     assert answer.kind == "refused"
     assert "round 4 is more than the 3 rounds" in answer.fields["reason"]
     assert "refused what the coordinator asked for: round 4" in site.news
@@ -364,26 +366,26 @@ def test_nobody_can_join_what_shares_nothing_or_too_much(method):
 def test_cora_at_four_sites(real_data, tmp_path):
     experiment = small("fedpub", dataset="cora", hidden=16, rounds=4, options={"lambda1": 3.0, "mask_lr": 6.0})
     run(experiment, tmp_path / "simulated")
-    table = Table(tmp_path / "sites", experiment)
-    play(coordinator(table, experiment), tmp_path / "deployed")
+    sites = InProcessSites(tmp_path / "sites", experiment)
+    play(coordinator(sites, experiment), tmp_path / "deployed")
     assert_same_rows(tmp_path / "deployed", tmp_path / "simulated")
 
 
 def test_the_best_round_is_chosen_by_validation_values(tmp_path):
     """Validation values fall from round to round, test values rise: round 1 is the best."""
     experiment, seen = small("fedavg"), set()
-    table = Table(tmp_path / "sites", experiment)
+    sites = InProcessSites(tmp_path / "sites", experiment)
 
-    def told(letters, deadline):
-        answers = table(letters, deadline)
-        seen.update(letter.fields["best"] for letter in map(decode, letters.values()) if "best" in letter.fields)
-        for number in number_of(letters):
+    def told(messages, deadline):
+        answers = sites(messages, deadline)
+        seen.update(envelope.fields["best"] for envelope in map(decode, messages.values()) if "best" in envelope.fields)
+        for number in number_of(messages):
             for client, answer in answers.items():
-                letter = decode(answer)
-                metrics = letter.fields["metrics"] | {"val": 0.9 - number / 10, "test": number / 10}
-                answers[client] = encode(replace(letter, fields={**letter.fields, "metrics": metrics}))
+                envelope = decode(answer)
+                metrics = envelope.fields["metrics"] | {"val": 0.9 - number / 10, "test": number / 10}
+                answers[client] = encode(replace(envelope, fields={**envelope.fields, "metrics": metrics}))
         return answers
 
-    summary = play(coordinator(table, experiment, exchange=told), tmp_path / "deployed")
+    summary = play(coordinator(sites, experiment, exchange=told), tmp_path / "deployed")
     assert summary["best_round"] == 1
     assert seen == {0, 1}

@@ -17,7 +17,7 @@ from fedpub.experiment import Experiment
 from fedpub.federation import joining
 from fedpub.federation.coordinator import Known
 from fedpub.federation.joining import EPOCHS, Finished, answer_join
-from fedpub.federation.wire import Letter, decode, encode
+from fedpub.federation.wire import Envelope, decode, encode
 from small import context
 
 RUN = "0123456789abcdef"
@@ -42,13 +42,13 @@ def test_what_a_new_site_gets_is_the_members_mean_by_similarity(method, options,
     if method == "fedavg":  # one average for everybody
         weights = {"w": doubles([[70 / 3]])}
     clients = {"embedding": doubles([[1, 0], [0, 2], [-3, 0]])}
-    asked: list[Letter] = []
+    asked: list[Envelope] = []
 
-    def exchange(letters: Mapping[int, bytes], deadline: float) -> dict[int, bytes]:
+    def exchange(messages: Mapping[int, bytes], deadline: float) -> dict[int, bytes]:
         assert deadline == 7.0
-        asked.append(decode(letters[0]))
+        asked.append(decode(messages[0]))
         up = {"embedding": doubles([[0, 5]])} if len(asked) == 1 else {}
-        return {0: encode(Letter("join", {"kept": "joined"} if len(asked) == 2 else {}, up))}
+        return {0: encode(Envelope("join", {"kept": "joined"} if len(asked) == 2 else {}, up))}
 
     known = Known(("a", "b", "c"), 5, ("x", "y"))
     told = Finished(experiment, RUN, known, {"weights": weights}, clients).join("new", 3, exchange, 7.0)
@@ -66,10 +66,10 @@ def test_a_new_site_that_is_silent_or_refuses_is_told():
     experiment = Experiment(dataset="communities", method="fedavg", rounds=1).resolved()
     one = Finished(experiment, RUN, Known(("a",), 5, ("x",)), {"weights": {"w": doubles([[1]])}}, {})
     with pytest.raises(FedpubError, match="site 'new' did not answer within 7 s"):
-        one.join("new", 1, lambda letters, deadline: {}, 7.0)
-    refused = encode(Letter("refused", {"reason": "no time"}, {}))
+        one.join("new", 1, lambda messages, deadline: {}, 7.0)
+    refused = encode(Envelope("refused", {"reason": "no time"}, {}))
     with pytest.raises(FedpubError, match="site 'new' cannot join: no time"):
-        one.join("new", 1, lambda letters, deadline: {0: refused}, 7.0)
+        one.join("new", 1, lambda messages, deadline: {0: refused}, 7.0)
 
 
 class Counting(FedAvg):
@@ -112,10 +112,10 @@ def test_a_new_site_keeps_the_better_of_two_equally_long_trainings(
     message = {"weights": {"w": doubles([[100]])}}
     held: list[tuple[float, float]] = []
 
-    def asked(step: str) -> Letter:
+    def asked(step: str) -> Envelope:
         fields = {"epochs": EPOCHS, "step": step, "nearest": {"a": 1.0}}
         return answer_join(
-            part, Letter("join", fields, message), tmp_path, lambda w, n: held.append((w["w"].item(), n["test"]))
+            part, Envelope("join", fields, message), tmp_path, lambda w, n: held.append((w["w"].item(), n["test"]))
         )
 
     near = asked("near")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from dataclasses import replace
@@ -16,55 +17,57 @@ from fedpub.core.tree import tree
 from fedpub.federation import joining
 from fedpub.federation.coordinator import Known, Terms
 from fedpub.federation.deployed import play
+from fedpub.federation.in_process import InProcessSites
 from fedpub.federation.joining import Finished
 from fedpub.federation.ledger import ANEW, BACK, EVERY
 from fedpub.federation.part import OnePiece
-from fedpub.federation.plausible import implausible
 from fedpub.federation.site import Site, _with_feedback
-from fedpub.federation.table import Table
-from fedpub.federation.wire import Letter, decode, encode
+from fedpub.federation.validate.weights import implausible
+from fedpub.federation.wire import Envelope, decode, encode
 from fedpub.store.directory import RunDirectory
 from fedpub.store.model_files import load_model
 from small import context
 
 
 class Prober:
-    """A coordinator of one site, at the table of an experiment, that asks what it likes."""
+    """A coordinator of one site, in the federation of an experiment, that asks what it likes."""
 
     def __init__(self, folder, method="fedavg", **changes):
         self.experiment = small(method, **{"rounds": 8, **changes})
-        self.table = Table(folder, self.experiment)
-        self.leader, self.seen = coordinator(self.table, self.experiment, exchange=self._watch), {}
+        self.sites = InProcessSites(folder, self.experiment)
+        self.leader, self.seen = coordinator(self.sites, self.experiment, exchange=self._watch), {}
         self.known = self.leader.prepare()
         self.answers = set()
 
-    def _watch(self, letters, deadline):
-        self.seen.update({decode(letter).kind: decode(letter) for client, letter in letters.items() if client == 0})
-        return self.table(letters, deadline)
+    def _watch(self, messages, deadline):
+        self.seen.update(
+            {decode(envelope).kind: decode(envelope) for client, envelope in messages.items() if client == 0}
+        )
+        return self.sites(messages, deadline)
 
     @property
     def site(self):
-        return self.table.site(0)
+        return self.sites.site(0)
 
     @property
     def part(self):
         return self.site.part(RUN)
 
-    def ask(self, letter: Letter) -> Letter:
-        data = self.site.answer(encode(letter))
+    def ask(self, envelope: Envelope) -> Envelope:
+        data = self.site.answer(encode(envelope))
         if decode(data).kind == "round":
             self.answers.add(data)
         return decode(data)
 
-    def begin(self, attempt, **changes) -> Letter:
+    def begin(self, attempt, **changes) -> Envelope:
         return self.ask(
             replace(self.seen["begin"], fields={**self.seen["begin"].fields, "attempt": attempt, **changes})
         )
 
-    def round(self, number, base, message=None, shift=0.0) -> Letter:
+    def round(self, number, base, message=None, shift=0.0) -> Envelope:
         """Round `number` with the weights that everybody starts from, all moved by the same little."""
         message = message or {"weights": {n: leaf + shift for n, leaf in self.weights().items()}}
-        return self.ask(Letter("round", {"run": RUN, "round": number, "base": base, "best": 0}, message))
+        return self.ask(Envelope("round", {"run": RUN, "round": number, "base": base, "best": 0}, message))
 
     def weights(self):
         return {name: leaf.unsqueeze(0).clone() for name, leaf in self.leader.first_weights(self.known).items()}
@@ -75,31 +78,31 @@ def prober(tmp_path):
     return Prober(tmp_path)
 
 
-def refusal(letter: Letter) -> str:
-    assert letter.kind == "refused", letter.kind
-    return letter.fields["reason"]
+def refusal(envelope: Envelope) -> str:
+    assert envelope.kind == "refused", envelope.kind
+    return envelope.fields["reason"]
 
 
-def test_a_round_is_answered_for_one_letter(prober):
+def test_a_round_is_answered_for_one_message(prober):
     first = prober.round(1, 0)
     assert first.kind == "round"
     assert prober.round(2, 1).kind == "round"
-    again = encode(Letter("round", {"run": RUN, "round": 2, "base": 1, "best": 0}, {"weights": prober.weights()}))
+    again = encode(Envelope("round", {"run": RUN, "round": 2, "base": 1, "best": 0}, {"weights": prober.weights()}))
     stored = prober.site.answer(again)
-    prober.table.restart()
+    prober.sites.restart()
     assert prober.site.answer(again) == stored, "also after a restart"
     assert refusal(prober.round(2, 1, shift=0.001)) == (
-        "round 2 was asked by another letter before: a site answers each question once"
+        "round 2 was asked by another message before: a site answers each question once"
     )
-    prober.table.restart()
-    assert "another letter" in refusal(prober.round(2, 0)), "a new letter gets no old answer either"
+    prober.sites.restart()
+    assert "another message" in refusal(prober.round(2, 0)), "a new message gets no old answer either"
 
 
 def test_rounds_go_forward(prober):
     assert prober.round(1, 0).kind == "round"
     assert prober.round(4, 1, shift=0.001).kind == "round"
     assert refusal(prober.round(3, 1)) == "round 3 is over: this site has answered round 4"
-    assert "is over" in refusal(prober.round(1, 0)), "the same letter, too, once the next round was asked for"
+    assert "is over" in refusal(prober.round(1, 0)), "the same message, too, once the next round was asked for"
 
 
 @pytest.mark.parametrize(("number", "base"), [(1, 1), (2, 2), (2, 7)])
@@ -119,7 +122,7 @@ def test_a_base_is_used_again_only_as_often_as_answers_may_be_lost(prober):
     """Eight rounds: 3 + 8 / 4 = 5 answers may be lost. Round 1 is the first from base 0, then rounds 2 to 6."""
     assert (BACK, EVERY) == (3, 4)
     assert [prober.round(number, 0).kind for number in range(1, 7)] == ["round"] * 6
-    prober.table.restart()
+    prober.sites.restart()
     assert (
         refusal(prober.round(7, 0)) == "5 answers of this site are said to be lost, and it takes back no more of them"
     )
@@ -139,7 +142,7 @@ def test_a_run_begins_anew_a_few_times_and_as_it_began(prober):
     prober.round(1, 0)
     for attempt in range(1, ANEW + 1):
         assert prober.begin(attempt).kind == "begun"
-        prober.table.restart()
+        prober.sites.restart()
         assert prober.begin(attempt).kind == "begun", "the same beginning again, which counts once"
     assert refusal(prober.begin(ANEW + 1)) == "this site has begun the run anew 3 times, and does not again"
     other = replace(prober.experiment.resolved(), rounds=1000).to_json()
@@ -152,7 +155,7 @@ def test_who_begins_anew_has_not_more_rounds(prober):
     prober.round(1, 0)
     prober.round(2, 1)
     prober.begin(2)
-    assert "another letter" in refusal(prober.round(1, 0, shift=0.001))
+    assert "another message" in refusal(prober.round(1, 0, shift=0.001))
     assert prober.round(2, 0, shift=0.001).kind == "round"
 
 
@@ -169,9 +172,17 @@ def test_whatever_is_asked_there_are_no_more_answers_than_rounds(seed, tmp_path)
         if draw.random() < 0.15:
             prober.begin(draw.randrange(attempt + 1))
         if draw.random() < 0.15:
-            prober.table.restart()
+            prober.sites.restart()
         prober.round(draw.randint(1, 6), draw.randint(0, 5), shift=0.001 * draw.randint(0, 1))
     assert 0 < len(prober.answers) <= 5 + ANEW
+
+
+def test_the_file_of_the_ledger_keeps_its_names(prober):
+    """A site must still know what it answered with an earlier version."""
+    prober.round(1, 0)
+    held = json.loads((prober.part.folder / "asked.json").read_text(encoding="utf-8"))
+    assert list(held) == ["terms", "attempt", "anew", "taken_back", "letters"]
+    assert list(held["letters"]) == ["round 1"]
 
 
 def test_a_ledger_that_cannot_be_read_ends_the_answers(prober):
@@ -184,12 +195,12 @@ def test_a_ledger_that_cannot_be_read_ends_the_answers(prober):
 def test_an_exchange_before_the_rounds_is_answered_once(tmp_path):
     prober = Prober(tmp_path, "fedsage", options={"generator_epochs": 1, "generator_rounds": 1})
     head = {"head": torch.zeros(1, 3)}
-    assert "exchange 2 was asked by another letter" in refusal(
-        prober.ask(Letter("setup", {"run": RUN, "step": 2}, {"head": head, "latent": torch.zeros(1, 2)}))
+    assert "exchange 2 was asked by another message" in refusal(
+        prober.ask(Envelope("setup", {"run": RUN, "step": 2}, {"head": head, "latent": torch.zeros(1, 2)}))
     )
     prober.begin(1)
-    assert "exchange 0 was asked by another letter" in refusal(
-        prober.ask(Letter("setup", {"run": RUN, "step": 0}, {"latent": torch.zeros(1, 2)}))
+    assert "exchange 0 was asked by another message" in refusal(
+        prober.ask(Envelope("setup", {"run": RUN, "step": 0}, {"latent": torch.zeros(1, 2)}))
     ), "also after beginning anew"
 
 
@@ -289,16 +300,16 @@ def test_matrices_that_vanish_by_hand():
 def test_honest_weights_are_never_refused(method, changes, precision, tmp_path):
     """With pruning, rounding, weight decay and absent sites; in round 5 a site begins anew."""
     experiment, events = small(method, rounds=8, **changes), []
-    table = Table(tmp_path / "sites", experiment)
+    sites = InProcessSites(tmp_path / "sites", experiment)
 
-    def loses(letters, deadline):
-        if 5 in number_of(letters) and not events:
-            (table.site(min(letters)).part(RUN).folder / "begin.json").unlink()
-            table.restart()
-        return table(letters, deadline)
+    def loses(messages, deadline):
+        if 5 in number_of(messages) and not events:
+            (sites.site(min(messages)).part(RUN).folder / "begin.json").unlink()
+            sites.restart()
+        return sites(messages, deadline)
 
     terms = Terms(deadline=5, precision=precision)
-    play(coordinator(table, experiment, terms, loses, events), tmp_path / "deployed")
+    play(coordinator(sites, experiment, terms, loses, events), tmp_path / "deployed")
     assert {event[1] for event in events} <= {"began anew", "left out"}
     assert all("left out" not in event[1] or event[2] == 5 for event in events)
 
@@ -308,9 +319,9 @@ def test_honest_weights_are_never_refused(method, changes, precision, tmp_path):
 
 def joiner(folder, method="fedpub"):
     experiment = small(method, rounds=3)
-    table = Table(folder / "sites", experiment)
-    new = table.names.pop()
-    play(coordinator(table, experiment), folder / "deployed")
+    sites = InProcessSites(folder / "sites", experiment)
+    new = sites.names.pop()
+    play(coordinator(sites, experiment), folder / "deployed")
     start, _ = RunDirectory(folder / "deployed").restore(torch.device("cpu"))
     known = Known.load(folder / "sites" / "sites.json")
     place = folder / "sites" / new
@@ -318,23 +329,23 @@ def joiner(folder, method="fedpub"):
     return finished, lambda: Site(place, new, lambda: OnePiece(place / "piece.safetensors")), place
 
 
-def join(finished, site, change=lambda letter: letter):
-    """What joining tells; all letters go through `change`."""
-    return finished.join("site-3", 3, lambda letters, _: {0: site.answer(encode(change(decode(letters[0]))))}, 5.0)
+def join(finished, site, change=lambda envelope: envelope):
+    """What joining tells; all messages go through `change`."""
+    return finished.join("site-3", 3, lambda messages, _: {0: site.answer(encode(change(decode(messages[0]))))}, 5.0)
 
 
 def test_a_site_joins_once(tmp_path):
     finished, site, _ = joiner(tmp_path)
     told = join(finished, site())
-    assert join(finished, site()) == told, "the same letters again, after a restart"
+    assert join(finished, site()) == told, "the same messages again, after a restart"
 
-    def moved(letter):
-        weights = {name: leaf + 0.001 for name, leaf in letter.message["weights"].items()}
-        return replace(letter, message={"weights": weights})
+    def moved(envelope):
+        weights = {name: leaf + 0.001 for name, leaf in envelope.message["weights"].items()}
+        return replace(envelope, message={"weights": weights})
 
-    with pytest.raises(Exception, match="join near was asked by another letter"):
+    with pytest.raises(Exception, match="join near was asked by another message"):
         join(finished, site(), moved)
-    begin = Letter("begin", {"run": RUN, "attempt": 0, "experiment": finished.experiment.to_json(), "client": 3,
+    begin = Envelope("begin", {"run": RUN, "attempt": 0, "experiment": finished.experiment.to_json(), "client": 3,
                              "classes": list(finished.known.classes), "precision": "exact"}, {})  # fmt: skip
     assert "begun with other terms" in refusal(decode(site().answer(encode(begin))))
 
@@ -342,8 +353,8 @@ def test_a_site_joins_once(tmp_path):
 def test_nobody_joins_with_weights_that_are_no_average(tmp_path):
     finished, site, _ = joiner(tmp_path)
 
-    def attack(letter):
-        return replace(letter, message={"weights": constant_class(letter.message["weights"], 1)})
+    def attack(envelope):
+        return replace(envelope, message={"weights": constant_class(envelope.message["weights"], 1)})
 
     with pytest.raises(Exception, match="are no average of models"):
         join(finished, site(), attack)
@@ -353,8 +364,8 @@ def test_a_member_does_not_join_its_own_run(prober):
     fields = {
         name: prober.seen["begin"].fields[name] for name in ("run", "experiment", "client", "classes", "precision")
     }
-    letter = Letter("join", {**fields, "epochs": 20, "step": "near", "nearest": {}}, {"weights": prober.weights()})
-    assert "begun with other terms" in refusal(prober.ask(letter))
+    envelope = Envelope("join", {**fields, "epochs": 20, "step": "near", "nearest": {}}, {"weights": prober.weights()})
+    assert "begun with other terms" in refusal(prober.ask(envelope))
 
 
 def test_joining_trains_as_long_as_training_alone_does(tmp_path, monkeypatch):
@@ -425,11 +436,11 @@ def test_what_rounding_loses_is_kept_for_the_next_time_by_hand():
     """
     w = {"w": torch.tensor([[254.0, 3.5, 3.5]], dtype=torch.float64)}
     active = {"w": torch.tensor([[True, True, False]])}
-    letter = Letter("round", {}, {"weights": w, "active": active})
-    first, lost = _with_feedback(letter, {}, "int8")
+    envelope = Envelope("round", {}, {"weights": w, "active": active})
+    first, lost = _with_feedback(envelope, {}, "int8")
     assert first.message["weights"]["w"].tolist() == [[254.0, 3.5, 3.5]]
     assert lost["weights.w"].tolist() == [[0.0, -0.5, 0.0]]
-    second, lost = _with_feedback(letter, lost, "int8")
+    second, lost = _with_feedback(envelope, lost, "int8")
     assert second.message["weights"]["w"].tolist() == [[254.0, 3.0, 3.5]]
     assert lost["weights.w"].tolist() == [[0.0, -1.0, 0.0]]
 
@@ -437,14 +448,14 @@ def test_what_rounding_loses_is_kept_for_the_next_time_by_hand():
 def test_a_site_feeds_back_what_rounding_lost(tmp_path):
     """The upload of round 2 is that of its weights and what was lost in round 1."""
     experiment = small("fedavg", rounds=2)
-    table = Table(tmp_path / "sites", experiment)
-    play(coordinator(table, experiment, Terms(deadline=5, precision="int8")), tmp_path / "deployed")
-    part = table.site(0).part(RUN)
+    sites = InProcessSites(tmp_path / "sites", experiment)
+    play(coordinator(sites, experiment, Terms(deadline=5, precision="int8")), tmp_path / "deployed")
+    part = sites.site(0).part(RUN)
     (before, _), (after, answer) = part.load("round-1"), part.load("round-2")
     lost = tree(before["residual"])
     assert any(bool(leaf.any()) for leaf in lost.values())
     for name, leaf in decode(answer).message["weights"].items():
         wanted = tree(after["weights"])[name] + lost[f"weights.{name}"]
-        sent = decode(encode(Letter("round", {}, {"weights": {name: wanted}}), "int8")).message["weights"][name]
+        sent = decode(encode(Envelope("round", {}, {"weights": {name: wanted}}), "int8")).message["weights"][name]
         assert torch.equal(leaf, sent)
         assert torch.equal(tree(after["residual"])[f"weights.{name}"], wanted - sent)

@@ -14,28 +14,30 @@ from fedpub.algorithms.fedgnn import SimilarNodes
 from fedpub.errors import FedpubError
 from fedpub.federation.coordinator import Terms
 from fedpub.federation.deployed import play
-from fedpub.federation.refusal import Expected, _too_far, most_examples
-from fedpub.federation.table import Table
-from fedpub.federation.wire import Letter, decode, encode
+from fedpub.federation.in_process import InProcessSites
+from fedpub.federation.validate.upload import Expected, _too_far, most_examples
+from fedpub.federation.wire import Envelope, decode, encode
 from fedpub.store.directory import read_rows
 from small import context
 
-Change = Callable[[Letter], Letter | bytes]
+Change = Callable[[Envelope], Envelope | bytes]
 
 
 def with_weights(change) -> Change:
-    def changed(letter: Letter) -> Letter:
-        return replace(letter, message={**letter.message, "weights": change(dict(letter.message["weights"]))})
+    def changed(envelope: Envelope) -> Envelope:
+        return replace(envelope, message={**envelope.message, "weights": change(dict(envelope.message["weights"]))})
 
     return changed
 
 
 def with_fields(**fields) -> Change:
-    return lambda letter: replace(letter, fields={**letter.fields, **fields})
+    return lambda envelope: replace(envelope, fields={**envelope.fields, **fields})
 
 
 def with_metrics(**metrics) -> Change:
-    return lambda letter: replace(letter, fields={**letter.fields, "metrics": {**letter.fields["metrics"], **metrics}})
+    return lambda envelope: replace(
+        envelope, fields={**envelope.fields, "metrics": {**envelope.fields["metrics"], **metrics}}
+    )
 
 
 def with_size(count: int) -> Change:
@@ -47,7 +49,7 @@ def without_active(leaf):
 
 
 BAD: dict[str, tuple[Change, str]] = {
-    "not a letter": (lambda _: b"garbage", "message"),
+    "not a message": (lambda _: b"garbage", "message"),
     "another name": (with_weights(lambda w: {**w, "conv9.weight": w["conv2.weight"]}), "weights has"),
     "a name missing": (with_weights(lambda w: {n: v for n, v in w.items() if n != "conv1.bias"}), "weights has"),
     "an undeclared tree": (lambda one: replace(one, message={**one.message, "masks": {}}), "it has ['active'"),
@@ -74,9 +76,9 @@ BAD: dict[str, tuple[Change, str]] = {
     "fewer than no examples": (with_size(-1), "its number of examples is [-1]"),
     "a loss beyond floats": (with_fields(loss=10**400), "its loss is"),
     "metrics that are none": (with_fields(metrics=[["val", 0.5]]), "its metrics are not"),
-    "a long reason": (lambda _: Letter("refused", {"reason": "x" * 2**20}, {}), "x" * 199 + "…"),
-    "a reason that is none": (lambda _: Letter("refused", {"reason": {"a": [1]}}, {}), "{'a': [1]}"),
-    "another kind": (lambda one: Letter("refused", {"reason": "I would rather not"}, {}), "I would rather not"),
+    "a long reason": (lambda _: Envelope("refused", {"reason": "x" * 2**20}, {}), "x" * 199 + "…"),
+    "a reason that is none": (lambda _: Envelope("refused", {"reason": {"a": [1]}}, {}), "{'a': [1]}"),
+    "another kind": (lambda one: Envelope("refused", {"reason": "I would rather not"}, {}), "I would rather not"),
 }
 
 
@@ -85,23 +87,23 @@ def test_a_bad_answer_is_refused_and_said(name, tmp_path):
     """Site 1 misbehaves in round 2: the others' round is as if it had not been there."""
     change, reason = BAD[name]
     experiment = small("fedavg" if "examples" in name else "fedpub", rounds=2)
-    table, events = Table(tmp_path / "sites", experiment), []
+    sites, events = InProcessSites(tmp_path / "sites", experiment), []
 
-    def bad(letters, deadline):
-        answers = table(letters, deadline)
-        if 2 in number_of(letters):
+    def bad(messages, deadline):
+        answers = sites(messages, deadline)
+        if 2 in number_of(messages):
             made = change(decode(answers[1]))
             answers[1] = made if isinstance(made, bytes) else encode(made)
         return answers
 
-    play(coordinator(table, experiment, exchange=bad, events=events), tmp_path / "deployed")
+    play(coordinator(sites, experiment, exchange=bad, events=events), tmp_path / "deployed")
     assert events[0][:3] == (1, "refused", 2)
     assert reason in events[0][3], events
-    absent, other = Table(tmp_path / "absent", experiment), []
+    absent, other = InProcessSites(tmp_path / "absent", experiment), []
 
-    def away(letters, deadline):
-        answers = absent(letters, deadline)
-        return {client: data for client, data in answers.items() if client != 1 or 2 not in number_of(letters)}
+    def away(messages, deadline):
+        answers = absent(messages, deadline)
+        return {client: data for client, data in answers.items() if client != 1 or 2 not in number_of(messages)}
 
     play(coordinator(absent, experiment, exchange=away, events=other), tmp_path / "without")
     assert_same_rows(tmp_path / "deployed", tmp_path / "without", 0.0)
@@ -110,43 +112,43 @@ def test_a_bad_answer_is_refused_and_said(name, tmp_path):
 
 def test_an_answer_above_the_limit_is_refused(tmp_path):
     experiment = small("fedavg", rounds=1, hidden=400)
-    table, events = Table(tmp_path / "sites", experiment), []
+    sites, events = InProcessSites(tmp_path / "sites", experiment), []
     tight = Terms(deadline=5, patience=0.1, max_message=1)
     with pytest.raises(FedpubError, match="round 1 has the answers of 0 sites and needs 2"):
-        play(coordinator(table, experiment, tight, events=events), tmp_path / "deployed")
+        play(coordinator(sites, experiment, tight, events=events), tmp_path / "deployed")
     assert {event[1] for event in events} == {"refused", "left out"}
 
 
 def test_a_method_that_needs_all_data_cannot_be_deployed(tmp_path):
     with pytest.raises(FedpubError, match="oracle needs all data in one place"):
-        coordinator(Table(tmp_path, small("fedavg")), small("oracle"))
+        coordinator(InProcessSites(tmp_path, small("fedavg")), small("oracle"))
 
 
 def test_sites_with_other_columns_are_told(tmp_path):
-    table = Table(tmp_path / "sites", small("fedavg"))
-    other = Table(tmp_path / "other", small("fedavg", dataset="communities-5-15", clients=20))
+    sites = InProcessSites(tmp_path / "sites", small("fedavg"))
+    other = InProcessSites(tmp_path / "other", small("fedavg", dataset="communities-5-15", clients=20))
     (tmp_path / "sites" / "site-2" / "piece.safetensors").write_bytes(
         (tmp_path / "other" / other.names[2] / "piece.safetensors").read_bytes()
     )
     with pytest.raises(FedpubError, match=r"site 'site-2' has \d+ features and 'site-0'"):
-        play(coordinator(table, small("fedavg"), TERMS), tmp_path / "deployed")
+        play(coordinator(sites, small("fedavg"), TERMS), tmp_path / "deployed")
 
 
-@pytest.mark.parametrize("answer", [None, b"garbage", encode(Letter("refused", {"reason": "never"}, {}))])
+@pytest.mark.parametrize("answer", [None, b"garbage", encode(Envelope("refused", {"reason": "never"}, {}))])
 def test_a_site_that_says_it_lost_everything_holds_nobody_up(answer, tmp_path):
     """Told to begin anew, it is silent, talks nonsense or refuses: the others' rounds go on."""
     experiment, events = small("fedpub", rounds=3), []
-    table = Table(tmp_path / "sites", experiment)
+    sites = InProcessSites(tmp_path / "sites", experiment)
 
-    def spoils(letters, deadline):
-        if list(letters) == [1]:
+    def spoils(messages, deadline):
+        if list(messages) == [1]:
             return {} if answer is None else {1: answer}
-        answers = table(letters, deadline)
-        if number_of(letters) - {1}:
-            answers[1] = encode(Letter("lost", {"reason": "all is gone"}, {}))
+        answers = sites(messages, deadline)
+        if number_of(messages) - {1}:
+            answers[1] = encode(Envelope("lost", {"reason": "all is gone"}, {}))
         return answers
 
-    play(coordinator(table, experiment, exchange=spoils, events=events), tmp_path / "deployed")
+    play(coordinator(sites, experiment, exchange=spoils, events=events), tmp_path / "deployed")
     assert [row.clients["took_part"] for row in read_rows(tmp_path / "deployed")][1:] == [[1, 0, 1, 1]] * 2
     assert any("did not begin anew" in event[3] for event in events)
 
@@ -170,35 +172,35 @@ def test_a_site_that_says_it_lost_everything_holds_nobody_up(answer, tmp_path):
 )
 def test_a_site_that_talks_nonsense_at_the_beginning_is_named(kind, changed, tmp_path):
     experiment = small("fedavg")
-    table = Table(tmp_path / "sites", experiment)
+    sites = InProcessSites(tmp_path / "sites", experiment)
 
-    def nonsense(letters, deadline):
-        answers = table(letters, deadline)
-        letter = decode(answers[2])
-        if letter.kind == kind:
-            answers[2] = encode(replace(letter, fields={**letter.fields, **changed}))
+    def nonsense(messages, deadline):
+        answers = sites(messages, deadline)
+        envelope = decode(answers[2])
+        if envelope.kind == kind:
+            answers[2] = encode(replace(envelope, fields={**envelope.fields, **changed}))
         return answers
 
     events = []
     with pytest.raises(FedpubError, match="site 'site-2' cannot take part") as caught:
-        play(coordinator(table, experiment, exchange=nonsense, events=events), tmp_path / "deployed")
+        play(coordinator(sites, experiment, exchange=nonsense, events=events), tmp_path / "deployed")
     assert len(str(caught.value)) < 300
     assert [event[:2] for event in events] == [(2, "refused")]
 
 
 def test_a_set_up_that_sends_more_than_is_declared_is_refused(tmp_path):
     experiment = small("fedgnn")
-    table = Table(tmp_path / "sites", experiment)
+    sites = InProcessSites(tmp_path / "sites", experiment)
 
-    def more(letters, deadline):
-        answers = table(letters, deadline)
-        letter = decode(answers[0])
-        if letter.kind == "setup":
-            answers[0] = encode(replace(letter, message={**letter.message, "masks": {}}))
+    def more(messages, deadline):
+        answers = sites(messages, deadline)
+        envelope = decode(answers[0])
+        if envelope.kind == "setup":
+            answers[0] = encode(replace(envelope, message={**envelope.message, "masks": {}}))
         return answers
 
     with pytest.raises(FedpubError, match=r"site 'site-0' cannot take part: it sent \['masks'\]"):
-        play(coordinator(table, experiment, exchange=more), tmp_path / "deployed")
+        play(coordinator(sites, experiment, exchange=more), tmp_path / "deployed")
 
 
 def features(**changes) -> Change:
@@ -216,11 +218,11 @@ def made_of(change) -> Change:
     return lambda one: features(**change(one.message["features"]))(one)
 
 
-def latent(one: Letter) -> Letter:
+def latent(one: Envelope) -> Envelope:
     return replace(one, message={**one.message, "latent": one.message["latent"][:, :-1]}) if one.message else one
 
 
-def head(one: Letter) -> Letter:
+def head(one: Envelope) -> Envelope:
     if "head" not in one.message:
         return one
     return replace(one, message={**one.message, "head": {"head1.bias": one.message["head"]["head1.bias"]}})
@@ -239,7 +241,7 @@ BAD_SET_UP: dict[str, tuple[str, Change, str]] = {
     "nothing": ("fedgnn", lambda one: replace(one, message={}), "it has []"),
     "another latent": ("fedsage", latent, "latent is [1, "),
     "another head": ("fedsage", head, "head has ['head1.bias']"),
-    "another step": ("fedsage", lambda one: replace(one, fields={"step": math.inf}), "step of the letter"),
+    "another step": ("fedsage", lambda one: replace(one, fields={"step": math.inf}), "step of the message"),
 }
 
 
@@ -248,16 +250,16 @@ def test_a_malformed_set_up_names_its_site(name, tmp_path):
     method, change, reason = BAD_SET_UP[name]
     options = {"options": {"generator_epochs": 1, "generator_rounds": 1}} if method == "fedsage" else {}
     experiment, events = small(method, **options), []
-    table = Table(tmp_path / "sites", experiment)
+    sites = InProcessSites(tmp_path / "sites", experiment)
 
-    def bad(letters, deadline):
-        answers = table(letters, deadline)
+    def bad(messages, deadline):
+        answers = sites(messages, deadline)
         if decode(answers[2]).kind == "setup":
             answers[2] = encode(change(decode(answers[2])))
         return answers
 
     with pytest.raises(FedpubError, match="site 'site-2' cannot take part"):
-        play(coordinator(table, experiment, exchange=bad, events=events), tmp_path / "deployed")
+        play(coordinator(sites, experiment, exchange=bad, events=events), tmp_path / "deployed")
     assert events[-1][:2] == (2, "refused")
     assert reason in events[-1][3]
 
@@ -272,31 +274,31 @@ def test_a_malformed_set_up_names_its_site(name, tmp_path):
 )
 def test_a_malformed_set_up_of_overlapping_sites_names_its_site(step, change, reason, tmp_path):
     experiment, events = small("fedgnn", scenario="overlapping", clients=5), []
-    table = Table(tmp_path / "sites", experiment)
+    sites = InProcessSites(tmp_path / "sites", experiment)
 
-    def bad(letters, deadline):
-        answers = table(letters, deadline)
+    def bad(messages, deadline):
+        answers = sites(messages, deadline)
         asked = decode(answers[2])
         if asked.kind == "setup" and asked.fields["step"] == step:
             answers[2] = encode(change(asked))
         return answers
 
     with pytest.raises(FedpubError, match="site 'site-2' cannot take part"):
-        play(coordinator(table, experiment, exchange=bad, events=events), tmp_path / "deployed")
+        play(coordinator(sites, experiment, exchange=bad, events=events), tmp_path / "deployed")
     assert reason in events[-1][3]
 
 
 def test_what_no_check_foresaw_in_a_set_up_is_a_sentence(tmp_path, monkeypatch):
     experiment = small("fedgnn")
-    table = Table(tmp_path / "sites", experiment)
+    sites = InProcessSites(tmp_path / "sites", experiment)
     monkeypatch.setattr(SimilarNodes, "server", lambda *_: {}["gone"])
-    with pytest.raises(FedpubError, match="'comparing nodes' before the first round cannot be put together"):
-        play(coordinator(table, experiment), tmp_path / "deployed")
+    with pytest.raises(FedpubError, match="'comparing nodes' before the first round cannot be combined"):
+        play(coordinator(sites, experiment), tmp_path / "deployed")
 
 
 def test_one_answer_that_cannot_be_judged_harms_nobody_else(tmp_path, monkeypatch):
     experiment, events = small("fedavg", rounds=2), []
-    table, original = Table(tmp_path / "sites", experiment), Expected.problem
+    sites, original = InProcessSites(tmp_path / "sites", experiment), Expected.problem
 
     def problem(self, answer, number, examples):
         if number == 2 and torch.equal(answer.message["size"], sizes[1]):
@@ -305,13 +307,13 @@ def test_one_answer_that_cannot_be_judged_harms_nobody_else(tmp_path, monkeypatc
 
     sizes = {}
 
-    def watch(letters, deadline):
-        answers = table(letters, deadline)
+    def watch(messages, deadline):
+        answers = sites(messages, deadline)
         sizes.update({client: decode(data).message.get("size") for client, data in answers.items()})
         return answers
 
     monkeypatch.setattr(Expected, "problem", problem)
-    play(coordinator(table, experiment, exchange=watch, events=events), tmp_path / "deployed")
+    play(coordinator(sites, experiment, exchange=watch, events=events), tmp_path / "deployed")
     refused = [event for event in events if event[1] == "refused"]
     assert all("cannot be read: shape 2^60" in event[3] for event in refused)
     assert 0 < len(refused) < 4

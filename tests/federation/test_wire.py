@@ -21,27 +21,27 @@ from fedpub.algorithms.fedpub import sent_entries
 from fedpub.core.tree import Message, pack
 from fedpub.engine.size import message_bytes
 from fedpub.errors import FedpubError
-from fedpub.federation.wire import DTYPES, Letter, Precision, WireError, decode, describe, encode
+from fedpub.federation.wire import DTYPES, Envelope, Precision, WireError, decode, describe, encode
 
 NAN, INF = math.nan, math.inf
 CPU = torch.device("cpu")
 
 
-def letter_of(message: Message, **fields: Any) -> Letter:
-    return Letter("round", fields, message)
+def envelope_of(message: Message, **fields: Any) -> Envelope:
+    return Envelope("round", fields, message)
 
 
 def through(message: Message, precision: Precision = "exact") -> Message:
-    return decode(encode(letter_of(message), precision)).message
+    return decode(encode(envelope_of(message), precision)).message
 
 
-def content(letter: Letter) -> Any:
-    """All of a letter, to the bit; trees and fields in any order."""
+def content(envelope: Envelope) -> Any:
+    """All of a message, to the bit; trees and fields in any order."""
     tensors = {
         name: (str(tensor.dtype), tuple(tensor.shape), tensor.contiguous().numpy().tobytes())
-        for name, tensor in pack(letter.message).items()
+        for name, tensor in pack(envelope.message).items()
     }
-    return letter.kind, json.dumps(dict(letter.fields), sort_keys=True), tensors
+    return envelope.kind, json.dumps(dict(envelope.fields), sort_keys=True), tensors
 
 
 def as_it_arrives(message: Message) -> Message:
@@ -88,7 +88,7 @@ def opened(data: bytes) -> tuple[bytes, bytes]:
 
 def test_a_message_byte_by_byte() -> None:
     """Entries 0 and 2 of three are sent; `active` comes first in the payload, although `a` is before it."""
-    letter = Letter(
+    envelope = Envelope(
         "round",
         {"round": 3, "loss": NAN},
         {
@@ -103,7 +103,7 @@ def test_a_message_byte_by_byte() -> None:
     )
     payload = b"\xa0" + b"\x02\x01\x00\x00" + b"\x00\x00\x80\x3f" + b"\x00\x00\x00\xc0"
     body = b"FPUB\x01" + bytes([len(header), 0, 0, 0]) + header + payload
-    data = encode(letter)
+    data = encode(envelope)
     assert data == with_checksum(body)
     got = decode(data)
     assert got.kind == "round"
@@ -121,16 +121,16 @@ def test_every_dtype_and_shape_survives(dtype: torch.dtype, shape: tuple[int, ..
     tensor = torch.randint(0, 256, (*shape, dtype.itemsize), generator=torch.manual_seed(0), dtype=torch.uint8)
     tensor = (tensor[..., 0] > 127) if dtype == torch.bool else tensor.view(dtype).reshape(shape)
     message: Message = {"plain": tensor, "tree": {"leaf": tensor}}
-    got = decode(encode(letter_of(message)))
-    assert content(got) == content(letter_of(message))
-    assert encode(got) == encode(letter_of(message))
+    got = decode(encode(envelope_of(message)))
+    assert content(got) == content(envelope_of(message))
+    assert encode(got) == encode(envelope_of(message))
 
 
 def test_extreme_numbers_survive() -> None:
     floats = torch.tensor([NAN, INF, -INF, -0.0, 5e-324, 1.7976931348623157e308], dtype=torch.float64)
     whole = torch.tensor([-(2**63), 2**63 - 1, 0])
     message: Message = {"x": {"floats": floats, "singles": floats.float(), "whole": whole}}
-    assert content(letter_of(through(message))) == content(letter_of(message))
+    assert content(envelope_of(through(message))) == content(envelope_of(message))
 
 
 def test_what_is_empty_survives() -> None:
@@ -151,14 +151,14 @@ def test_fields_survive() -> None:
         "": {"empty": {}, "nothing": []},
         "kind": "message",
     }
-    got = decode(encode(Letter("", fields, {})))
+    got = decode(encode(Envelope("", fields, {})))
     assert (got.kind, got.fields) == ("", fields)
 
 
 def test_order_does_not_matter_and_is_by_name_afterwards() -> None:
     one, two = torch.ones(2), torch.zeros(1)
-    data = encode(Letter("k", {"a": 1, "b": 2}, {"x": {"p": one, "q": two}, "a": one}))
-    assert encode(Letter("k", {"b": 2, "a": 1}, {"a": one, "x": {"q": two, "p": one}})) == data
+    data = encode(Envelope("k", {"a": 1, "b": 2}, {"x": {"p": one, "q": two}, "a": one}))
+    assert encode(Envelope("k", {"b": 2, "a": 1}, {"a": one, "x": {"q": two, "p": one}})) == data
     assert list(pack(decode(data).message)) == ["a", "x/p", "x/q"]
 
 
@@ -178,8 +178,8 @@ def positions(active: Tensor) -> tuple[str, int, int]:
     """How they are coded; the message is checked on the way."""
     weights = torch.arange(1.0, active.numel() + 1).view(active.shape)
     message: Message = {"weights": {"w": weights}, "active": {"w": active}}
-    data = encode(letter_of(message))
-    assert content(decode(data)) == content(letter_of(as_it_arrives(message)))
+    data = encode(envelope_of(message))
+    assert content(decode(data)) == content(envelope_of(as_it_arrives(message)))
     kept = int(active.sum())
     assert sizes(data)["weights/w"] == ("exact, active entries only", kept, 4 * kept)
     return sizes(data)["active/w"]
@@ -203,21 +203,21 @@ def test_rows_need_a_bit_each() -> None:
     dense = rows.unsqueeze(2).expand(1, 8, 4).contiguous()
     assert positions(dense) == ("rows", 8, 1)
     message: Message = {"active": {"w": dense}}
-    assert opened(encode(letter_of(message)))[1] == b"\x81"
+    assert opened(encode(envelope_of(message)))[1] == b"\x81"
 
 
 def test_a_bitmap_has_a_bit_for_every_entry() -> None:
     """33 entries are 5 bytes; an index of 31 would be 124."""
     assert positions(marked((1, 11, 3), *range(31))) == ("bitmap", 31, 5)
     message: Message = {"active": {"w": marked((2, 5), 0, 1, 8)}}
-    assert opened(encode(letter_of(message)))[1] == b"\xc0\x80"
+    assert opened(encode(envelope_of(message)))[1] == b"\xc0\x80"
 
 
 def test_few_entries_are_counted_off() -> None:
     """Two positions are 8 bytes; a bitmap would be 16."""
     assert positions(marked((1, 8, 16), 3, 100)) == ("index", 2, 8)
     message: Message = {"active": {"w": marked((1, 8, 16), 3, 100)}}
-    assert opened(encode(letter_of(message)))[1] == b"\x03\x00\x00\x00\x64\x00\x00\x00"
+    assert opened(encode(envelope_of(message)))[1] == b"\x03\x00\x00\x00\x64\x00\x00\x00"
 
 
 def test_no_entries_at_all() -> None:
@@ -254,7 +254,7 @@ def test_positions_are_sent_once_for_all_trees() -> None:
         "momentum": {"w": -w, "b": torch.ones(1, 2)},
         "weights": {"w": w, "b": torch.ones(1, 2)},
     }
-    assert sizes(encode(letter_of(message))) == {
+    assert sizes(encode(envelope_of(message))) == {
         "active/w": ("bitmap", 2, 2),
         "momentum/b": ("exact", 2, 8),
         "momentum/w": ("exact, active entries only", 2, 8),
@@ -283,14 +283,14 @@ def test_the_payload_is_as_large_as_the_simulation_says(kept: int) -> None:
         "active": {"w": marked((1, 8, 16), *where)},
         "embedding": torch.ones(1, 7),
     }
-    data = encode(letter_of(message))
+    data = encode(envelope_of(message))
     assert len(opened(data)[1]) == int(message_bytes(message, 1, CPU))
 
 
 def test_a_tensor_may_be_called_active() -> None:
     """Only a tree says what is sent."""
     message: Message = {"active": torch.tensor([False, True]), "weights": {"active": torch.ones(2)}}
-    assert content(letter_of(through(message))) == content(letter_of(message))
+    assert content(envelope_of(through(message))) == content(envelope_of(message))
 
 
 @pytest.mark.parametrize(
@@ -313,7 +313,7 @@ def test_a_tensor_may_be_called_active() -> None:
 )
 def test_what_cannot_be_sent_is_not(message: Message, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        encode(letter_of(message))
+        encode(envelope_of(message))
 
 
 @pytest.mark.parametrize(
@@ -330,20 +330,20 @@ def test_what_cannot_be_sent_is_not(message: Message, said: str) -> None:
 )
 def test_fields_are_plain(fields: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="header"):
-        encode(Letter("k", fields, {}))
+        encode(Envelope("k", fields, {}))
 
 
 def test_fields_are_not_nested_without_end() -> None:
     endless: list[Any] = []
     endless.append(endless)
     with pytest.raises(ValueError, match="nested"):
-        encode(Letter("k", {"a": endless}, {}))
+        encode(Envelope("k", {"a": endless}, {}))
     deep: Any = 1
     for _ in range(30):
         deep = [deep]
-    assert decode(encode(Letter("k", {"a": deep}, {}))).fields == {"a": deep}
+    assert decode(encode(Envelope("k", {"a": deep}, {}))).fields == {"a": deep}
     with pytest.raises(ValueError, match="nested"):
-        encode(Letter("k", {"a": [deep]}, {}))
+        encode(Envelope("k", {"a": [deep]}, {}))
 
 
 # Precision
@@ -364,7 +364,7 @@ def test_float16_by_hand() -> None:
 def test_int8_by_hand() -> None:
     """The largest is 254, a step 2: 3 and 5 lie in the middle and go to the even step."""
     message: Message = {"weights": {"w": torch.tensor([-254.0, 2, 2.9, 3, 3.1, 5, 0.9, 0], dtype=torch.float64)}}
-    data = encode(letter_of(message), "int8")
+    data = encode(envelope_of(message), "int8")
     assert b'["float64",[8],"int8",254.0]' in data
     assert list(opened(data)[1]) == [256 - 127, 1, 1, 2, 2, 2, 0, 0]
     expected = torch.tensor([-254, 2, 2, 4, 4, 4, 0, 0], dtype=torch.float64)
@@ -392,7 +392,9 @@ def test_only_the_floats_of_trees_are_rounded() -> None:
 
 def test_rounding_takes_so_many_bytes() -> None:
     message: Message = {"weights": {"w": torch.randn(1, 8, 4)}, "active": {"w": marked((1, 8, 4), *range(20))}}
-    taken = [sizes(encode(letter_of(message), precision))["weights/w"][2] for precision in ("exact", "float16", "int8")]
+    taken = [
+        sizes(encode(envelope_of(message), precision))["weights/w"][2] for precision in ("exact", "float16", "int8")
+    ]
     assert taken == [80, 40, 20]
 
 
@@ -420,7 +422,7 @@ def test_float16_does_not_overflow_in_silence() -> None:
 
 def test_there_are_three_precisions() -> None:
     with pytest.raises(ValueError, match="int4"):
-        encode(letter_of({}), "int4")  # type: ignore[arg-type]
+        encode(envelope_of({}), "int4")  # type: ignore[arg-type]
 
 
 FINITE = {
@@ -465,7 +467,7 @@ def test_rounding_again_changes_nothing_for_any_largest(dtype: torch.dtype) -> N
         assert len(once.unique()) == 255, "every step is used"
 
 
-# Any letter
+# Any message
 
 NAMES = st.text(max_size=12, min_size=1).filter(lambda name: name.isprintable() and "/" not in name)
 PLAIN = st.recursive(
@@ -483,7 +485,7 @@ def tensor_of(draw: Any, dtype: str, shape: tuple[int, ...]) -> Tensor:
 
 
 @st.composite
-def letters(draw: Any) -> Letter:
+def messages(draw: Any) -> Envelope:
     shapes = draw(st.dictionaries(NAMES, SHAPES, max_size=3))
     pruned = {leaf for leaf in shapes if draw(st.booleans())}
     message: Message = {
@@ -497,23 +499,23 @@ def letters(draw: Any) -> Letter:
         }
     if pruned or draw(st.booleans()):
         message["active"] = {leaf: tensor_of(draw, "bool", shapes[leaf]) for leaf in sorted(pruned)}
-    return Letter(
+    return Envelope(
         draw(st.text(st.characters(exclude_categories=["Cs"]), max_size=9)),
         draw(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), PLAIN, max_size=3)),
         message,
     )
 
 
-@given(letters())
+@given(messages())
 @settings(deadline=None)
-def test_any_letter_arrives_as_it_was_sent(letter: Letter) -> None:
-    data = encode(letter)
+def test_any_message_arrives_as_it_was_sent(envelope: Envelope) -> None:
+    data = encode(envelope)
     got = decode(data)
-    assert content(got) == content(Letter(letter.kind, letter.fields, as_it_arrives(letter.message)))
+    assert content(got) == content(Envelope(envelope.kind, envelope.fields, as_it_arrives(envelope.message)))
     assert encode(got) == data, "the same bytes again"
     parts = describe(data)
     assert sum(part.bytes for part in parts) == len(data)
-    assert {part.name for part in parts[1:]} == {name for name in pack(letter.message) if not name.endswith("/")}
+    assert {part.name for part in parts[1:]} == {name for name in pack(envelope.message) if not name.endswith("/")}
 
 
 # What is refused
@@ -527,20 +529,20 @@ def valid() -> list[bytes]:
     some, few = marked((1, 6, 4), *range(0, 24, 2)), marked((1, 6, 4), 3)
     wide, one = torch.randn(1, 6, 20, generator=stream), marked((1, 6, 20), 7, 90)
     whole = torch.tensor([[3, -1, 2**40]])
-    letters = [
-        Letter(
+    messages = [
+        Envelope(
             "round",
             {"round": 1, "loss": 0.25, "names": ["a", None]},
             {"weights": {"w": w, "b": b}, "active": {"w": rows}},
         ),
-        Letter("round", {"round": 2}, {"weights": {"w": w, "b": b}, "active": {"w": some}, "embedding": b}),
-        Letter("reply", {}, {"weights": {"w": wide}, "active": {"w": one}, "count": whole, "flags": one[0, :2, :5]}),
-        Letter(
+        Envelope("round", {"round": 2}, {"weights": {"w": w, "b": b}, "active": {"w": some}, "embedding": b}),
+        Envelope("reply", {}, {"weights": {"w": wide}, "active": {"w": one}, "count": whole, "flags": one[0, :2, :5]}),
+        Envelope(
             "hello",
             {"x": {"y": [1, 2.5, NAN]}},
             {"masks": {}, "seed": torch.tensor(7), "raw": torch.arange(5, dtype=torch.uint8)},
         ),
-        Letter(
+        Envelope(
             "setup",
             {},
             {
@@ -549,9 +551,9 @@ def valid() -> list[bytes]:
                 "n": whole.int(),
             },
         ),
-        Letter("reply", {}, {"grad": {"w": w.double()}, "weights": {"w": w}, "active": {"w": few}}),
+        Envelope("reply", {}, {"grad": {"w": w.double()}, "weights": {"w": w}, "active": {"w": few}}),
     ]
-    return [encode(letter, precision) for letter in letters for precision in ("exact", "float16", "int8")]
+    return [encode(envelope, precision) for envelope in messages for precision in ("exact", "float16", "int8")]
 
 
 VALID = valid()
@@ -861,7 +863,7 @@ def strange(chance: random.Random) -> tuple[str, bytes]:
 
 
 def test_a_hundred_thousand_strange_messages() -> None:
-    """Refused with a WireError, or a letter that can be sent on; nothing else may happen."""
+    """Refused with a WireError, or a message that can be sent on; nothing else may happen."""
     chance, limit = random.Random(0), 2_000
     known = set(VALID)
     taken: Counter[str] = Counter()
@@ -869,7 +871,7 @@ def test_a_hundred_thousand_strange_messages() -> None:
     for _ in range(100_000):
         kind, data = strange(chance)
         try:
-            letter = decode(data, limit)
+            envelope = decode(data, limit)
         except WireError as error:
             said = str(error)
             assert 0 < len(said) < 1000
@@ -881,9 +883,9 @@ def test_a_hundred_thousand_strange_messages() -> None:
         if data in known:
             continue
         taken[kind] += 1
-        assert sum(tensor.nbytes for tensor in pack(letter.message).values()) <= limit
-        again = encode(letter)
-        assert content(decode(again)) == content(letter)
+        assert sum(tensor.nbytes for tensor in pack(envelope.message).values()) <= limit
+        again = encode(envelope)
+        assert content(decode(again)) == content(envelope)
         assert sum(part.bytes for part in describe(data, limit)) == len(data)
-    assert all(taken[kind] > 100 for kind in ("header", "payload", "both")), "some are still letters"
+    assert all(taken[kind] > 100 for kind in ("header", "payload", "both")), "some are still messages"
     assert len(reasons) > 500, "what is wrong is said"

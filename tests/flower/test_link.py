@@ -28,16 +28,16 @@ from test_deployment import wait_for
 from test_federation import assert_same_rows
 
 from fedpub.cli import main
-from fedpub.core.shown import shown
+from fedpub.core.printable import printable
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.experiment.prepare import prepare
 from fedpub.federation.coordinator import Coordinator, Terms
-from fedpub.federation.wire import Letter, decode, encode
+from fedpub.federation.wire import Envelope, decode, encode
 from fedpub.flower import coordinator as coordinating
 from fedpub.flower import gate as gates
 from fedpub.flower.coordinator import Running, Watchdog
-from fedpub.flower.exchange import BYTES, KIND, LETTER, FlowerExchange, IncompleteError, letter_of, packed
+from fedpub.flower.exchange import BYTES, KIND, RECORD, FlowerExchange, IncompleteError, packed, payload_of
 from fedpub.flower.folder import CoordinatorConfig, CoordinatorFolder
 from fedpub.flower.gate import Admission, Gate
 from fedpub.flower.keys import admit, make_authority, make_certificate, make_site_key, private_key, read_admitted
@@ -81,11 +81,11 @@ class Federation:
         self.nodes.append(made.__enter__())
         return made
 
-    def exchange(self, letters: dict[int, bytes], deadline: float = 60.0) -> dict[int, bytes]:
-        return FlowerExchange(self.link, lambda: self.link.present(dict(enumerate(SITES))))(letters, deadline)
+    def exchange(self, messages: dict[int, bytes], deadline: float = 60.0) -> dict[int, bytes]:
+        return FlowerExchange(self.link, lambda: self.link.present(dict(enumerate(SITES))))(messages, deadline)
 
-    def later(self, letters: dict[int, bytes], deadline: float = 60.0) -> Later:
-        return Later(lambda: self.exchange(letters, deadline))
+    def later(self, messages: dict[int, bytes], deadline: float = 60.0) -> Later:
+        return Later(lambda: self.exchange(messages, deadline))
 
 
 class Later:
@@ -129,24 +129,24 @@ def fed(made: Path, tmp_path: Path) -> Iterator[Federation]:
 
 
 def taken(node: Node) -> tuple[object, bytes]:
-    """The next letter, which is waited for."""
+    """The next message, which is waited for."""
     found = []
-    wait_for(lambda: found.append(node.next_letter()) or found[-1])
+    wait_for(lambda: found.append(node.next_message()) or found[-1])
     return found[-1]
 
 
-# Letters
+# Messages
 
 
-def test_letters_go_to_their_site_and_come_back(fed):
+def test_messages_go_to_their_site_and_come_back(fed):
     a, b = fed.node("a"), fed.node("b")
     large = os.urandom(2**20) * 12  # three objects of Flower's
-    assert a.next_letter() is None
+    assert a.next_message() is None
     answers = fed.later({0: large, 1: b"to b"})
     for node, expected in ((a, large), (b, b"to b")):
-        received, letter = taken(node)
-        assert letter == expected
-        node.reply(received, letter + b"!")
+        received, data = taken(node)
+        assert data == expected
+        node.reply(received, data + b"!")
     assert answers.result() == {0: large + b"!", 1: b"to b!"}
     store = fed.link._state
     assert (len(store.object_store), store.num_message_ins(), store.num_message_res()) == (0, 0, 0), "nothing stays"
@@ -162,22 +162,22 @@ def test_a_node_that_leaves_after_its_answer_has_answered(fed):
     assert answers.result() == {0: b"y"}
 
 
-def test_a_site_that_was_killed_gets_its_letter_again_at_once(fed):
+def test_a_site_that_was_killed_gets_its_message_again_at_once(fed):
     answers = fed.later({0: b"x"})
     taken(fed.node("a"))  # and nothing more is heard of it
     again = fed.node("a")
-    received, letter = taken(again)
+    received, data = taken(again)
     again.reply(received, b"y")
-    assert (letter, answers.result()) == (b"x", {0: b"y"})
+    assert (data, answers.result()) == (b"x", {0: b"y"})
 
 
 def test_a_site_outlives_its_coordinator(made):
     with opened(made) as first:
         node, port = first.node("a"), first.gate.port
-        assert node.next_letter() is None
+        assert node.next_message() is None
         first.nodes.clear()
     with pytest.raises(ConnectionTroubleError, match="the connection failed"):
-        node.next_letter()
+        node.next_message()
     with opened(made, port) as second:
         second.nodes.append(node)
         answers = second.later({0: b"x"})
@@ -189,7 +189,7 @@ def test_a_site_outlives_its_coordinator(made):
 def test_a_coordinator_that_slept_too_long_goes_on(fed):
     """Flower ends a run whose process is silent for a minute: as if the machine had been suspended."""
     a = fed.node("a")
-    assert a.next_letter() is None
+    assert a.next_message() is None
     assert fed.link.present({0: "a"})
     fed.link._state.finish_task(fed.link._task, "failed", "slept")
     answers = fed.later({0: b"x"})
@@ -203,7 +203,7 @@ def test_a_new_key_of_a_site_counts_from_its_next_start(fed):
     (fed.folder / "a.key").unlink()
     new = make_site_key(fed.folder / "a.key").rsplit(" ", 1)[0]
     (fed.folder / "admitted.txt").write_text("\n".join([f"a {new}", *lines[1:]]) + "\n")
-    assert fed.node("a").next_letter() is None
+    assert fed.node("a").next_message() is None
     assert fed.link.present({0: "a"}).keys() == {0}
     (fed.folder / "admitted.txt").write_text(lines[1] + "\n")
     assert not fed.link.present({0: "a"}), "who is not on the list any more gets nothing"
@@ -211,21 +211,21 @@ def test_a_new_key_of_a_site_counts_from_its_next_start(fed):
 
 def test_a_key_that_is_not_admitted_is_no_node(fed):
     with pytest.raises(ConnectionTroubleError, match=r"401: the key SHA256:.* is not admitted"):
-        fed.node("stranger").next_letter()
+        fed.node("stranger").next_message()
 
 
-# What no letter is
+# What no message is
 
 
 def forged(**change: object) -> RecordDict:
     array = Array(**({"dtype": BYTES, "shape": (3,), "stype": KIND, "data": b"abc"} | change))
-    return RecordDict({LETTER: ArrayRecord({LETTER: array})})
+    return RecordDict({RECORD: ArrayRecord({RECORD: array})})
 
 
-NO_LETTERS = {
+NOT_OURS = {
     "nothing": RecordDict({}),
-    "other record": RecordDict({LETTER: ConfigRecord({"a": 1})}),
-    "other name": RecordDict({"x": ArrayRecord({LETTER: Array(BYTES, (1,), KIND, b"x")})}),
+    "other record": RecordDict({RECORD: ConfigRecord({"a": 1})}),
+    "other name": RecordDict({"x": ArrayRecord({RECORD: Array(BYTES, (1,), KIND, b"x")})}),
     "absurd shape": forged(shape=(2**60,)),
     "npy with an absurd header": forged(
         stype="numpy.ndarray", data=b"\x93NUMPY\x01\x00v\x00{'descr': '|u1', 'fortran_order': False, 'shape': (2**60,)}"
@@ -235,8 +235,8 @@ NO_LETTERS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("content", NO_LETTERS.values(), ids=NO_LETTERS.keys())
-def test_an_answer_that_is_no_letter_harms_nobody_else(fed, content, monkeypatch):
+@pytest.mark.parametrize("content", NOT_OURS.values(), ids=NOT_OURS.keys())
+def test_an_answer_that_is_no_message_harms_nobody_else(fed, content, monkeypatch):
     a, b = fed.node("a"), fed.node("b")
     answers = fed.later({0: b"x", 1: b"x"})
     received, _ = taken(a)
@@ -248,14 +248,14 @@ def test_an_answer_that_is_no_letter_harms_nobody_else(fed, content, monkeypatch
     assert answers.result() == {0: b"", 1: b"good"}
 
 
-@pytest.mark.parametrize("content", NO_LETTERS.values(), ids=NO_LETTERS.keys())
+@pytest.mark.parametrize("content", NOT_OURS.values(), ids=NOT_OURS.keys())
 def test_a_site_answers_whatever_comes(fed, content, monkeypatch):
     a = fed.node("a")
-    assert a.next_letter() is None
+    assert a.next_message() is None
     monkeypatch.setattr("fedpub.flower.link.packed", lambda _: content)
     answers = fed.later({0: b"x"})
-    received, letter = taken(a)
-    assert letter == b""
+    received, data = taken(a)
+    assert data == b""
     a.reply(received, b"it was none")
     assert answers.result() == {0: b"it was none"}
 
@@ -273,29 +273,34 @@ def test_half_an_answer_delays_nobody_else(fed, monkeypatch):
     assert answers.result() == {1: b"good"}
 
 
+def test_the_names_on_the_wire_stay():
+    """Sites and coordinators of different versions have to understand each other."""
+    assert (RECORD, KIND, BYTES) == ("letter", "fedpub.letter", "uint8")
+
+
 def deflated(kind: str, children: list[str], body: bytes) -> tuple[str, bytes]:
     content = f"{kind} {','.join(children)} {len(body)}".encode() + b"\x00" + body
     return get_object_id(content), content
 
 
 def test_pieces_that_are_named_a_million_times_are_not_put_together(monkeypatch):
-    array = packed(b"x" * 1000)[LETTER][LETTER]
+    array = packed(b"x" * 1000)[RECORD][RECORD]
     piece, held = next(iter(array.children.items()))
     told = {"dtype": BYTES, "shape": [10**9], "stype": KIND, "arraychunk_ids": [0] * 10**6}
     name, large = deflated("Array", [piece], json.dumps(told).encode())
     objects = {piece: held.deflate(), name: large}
     monkeypatch.setattr("fedpub.flower.exchange.inflate_object_from_contents", lambda *_: pytest.fail("made"))
-    assert letter_of(name, objects.__getitem__, 2**24) is None
+    assert payload_of(name, objects.__getitem__, 2**24) is None
 
 
 @pytest.mark.parametrize(
     "content", [b"", b"\x00", b"\xff\xff\x00", b"Array  x\x00", b"Message " + b"," * 9000 + b" 0\x00"]
 )
-def test_objects_of_no_kind_are_no_letter(content):
-    assert letter_of("0" * 64, lambda _: content, 2**20) is None
+def test_objects_of_no_kind_are_no_message(content):
+    assert payload_of("0" * 64, lambda _: content, 2**20) is None
 
 
-def test_no_more_is_taken_than_a_letter_may_have(monkeypatch):
+def test_no_more_is_taken_than_a_message_may_have(monkeypatch):
     """An endless chain of objects, each of which names the next: the site stops asking, by bytes or by their number."""
     for largest, objects, most in ((2**20, 50, 50), (5000, 4096, 6)):
         monkeypatch.setattr("fedpub.flower.exchange.OBJECTS", objects)
@@ -305,7 +310,7 @@ def test_no_more_is_taken_than_a_letter_may_have(monkeypatch):
             asked.append(name)
             return deflated("Array", [f"{len(asked):064x}"], b"x" * 1000)[1] if len(asked) < 1000 else b""
 
-        assert letter_of("0" * 64, fetch, largest) is None
+        assert payload_of("0" * 64, fetch, largest) is None
         assert len(asked) <= most
 
 
@@ -314,14 +319,14 @@ def test_what_is_missing_is_waited_for():
         raise IncompleteError(name)
 
     with pytest.raises(IncompleteError):
-        letter_of("0" * 64, fetch, 2**20)
+        payload_of("0" * 64, fetch, 2**20)
 
 
 def test_whatever_answering_does_the_site_answers():
     class Broken:
         news = ""
 
-        def answer(self, letter: bytes) -> bytes:
+        def answer(self, data: bytes) -> bytes:
             raise MemoryError("far too much")
 
     site = Broken()
@@ -339,10 +344,10 @@ def test_a_response_without_end_and_a_redirection_are_errors(made, monkeypatch):
         Node(f"127.0.0.1:{gate.port}", context_of(made / "ca.pem"), private_key(made / "a.key")) as node,
     ):
         with pytest.raises(ConnectionTroubleError, match="more than 1000 bytes"):
-            node.next_letter()
+            node.next_message()
         said.pop(0)
         with pytest.raises(ConnectionTroubleError, match=r"refused a request .307"):
-            node.next_letter()
+            node.next_message()
 
 
 def test_a_site_goes_where_its_owner_sent_it_and_nowhere_else():
@@ -486,21 +491,21 @@ def test_a_stuck_process_ends_and_says_where(deployed, monkeypatch):
 
 @given(text=st.text(alphabet=st.characters(codec=None)))
 def test_whatever_is_said_is_one_line_of_printable_characters(text):
-    said = shown(text)
+    said = printable(text)
     assert said.isprintable()
     assert len(said) <= 200
-    assert shown("x" * 200) == "x" * 200
-    assert shown("x" * 201) == "x" * 199 + "…"
+    assert printable("x" * 200) == "x" * 200
+    assert printable("x" * 201) == "x" * 199 + "…"
 
 
 def test_why_a_site_cannot_take_part_is_spelt_out(deployed):
-    refused = encode(Letter("refused", {"reason": "\x1b[2Jgone\n" + "x" * 1000}, {}))
+    refused = encode(Envelope("refused", {"reason": "\x1b[2Jgone\n" + "x" * 1000}, {}))
     events = []
     coordinator = Coordinator(
         deployed.experiment,
         "0" * 16,
         ["a", "b"],
-        lambda letters, _: dict.fromkeys(letters, refused),
+        lambda messages, _: dict.fromkeys(messages, refused),
         deployed.coordinator,
         on_event=lambda *event: events.append(event),
     )

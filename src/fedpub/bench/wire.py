@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpub.experiment import Experiment
-from fedpub.federation.table import by_letters
+from fedpub.federation.in_process import run_in_process
 from fedpub.federation.wire import Precision
 
 # How strongly masks are driven to zero: the L1 and the masks' learning rate.
@@ -33,14 +33,14 @@ class Traffic:
 
 
 def bench_wire(dataset: str, scenario: str, clients: int, rounds: int, root: Path | None) -> list[Traffic]:
-    """The last round of runs with the same data, through letters and files in this process."""
+    """The last round of runs with the same data, through messages and files in this process."""
     cells: list[tuple[str, str, dict[str, Any], Precision]] = [("FedAvg", "fedavg", {}, "exact")]
     cells += [(f"FED-PUB, {name}", "fedpub", options, "exact") for name, options in STRENGTHS.items()]
     cells += [("FED-PUB, strong L1", "fedpub", STRENGTHS["strong L1"], kind) for kind in ("float16", "int8")]
     found: list[Traffic] = []
     for name, method, options, precision in cells:
         experiment = Experiment(dataset, scenario, clients, method, options, rounds=rounds)
-        summary, last = by_letters(experiment, precision, root)
+        summary, last = run_in_process(experiment, precision, root)
         up, down = (sum(last.clients[column]) / clients for column in ("bytes_up", "bytes_down"))
         first = found[0].bytes_up if found else up
         found.append(

@@ -15,7 +15,7 @@ DIGITS = 4  # of a loss, that count: sites tell no more of it
 START = (float("-inf"), float("inf"))  # value and loss that every round beats
 
 
-def told_loss(loss: float) -> float:
+def rounded_loss(loss: float) -> float:
     """A client's loss as it counts, and as it leaves a site: more digits would only carry more of the data."""
     return float(f"{loss:.{DIGITS}g}")
 

@@ -25,8 +25,8 @@ from fedpub.engine.guard import guarded
 from fedpub.engine.memory import keep_buffers
 from fedpub.engine.robust import defended
 from fedpub.engine.rounds import Round, Snapshot, check_declared, drawn_weights, measure, participants
-from fedpub.engine.shelf import Shelf
 from fedpub.engine.size import message_bytes
+from fedpub.engine.spill import Spill
 from fedpub.errors import FedpubError
 from fedpub.models.base import dropout_seeds
 from fedpub.tasks.base import Task
@@ -90,13 +90,13 @@ def simulate(
     check_numbers(federation)
     everyone = list(range(federation.num_clients))
     all_chunks = federation.chunks(everyone)
-    shelf = Shelf(Path(tempfile.gettempdir()), len(everyone)) if federation.on_disk else None
+    spill = Spill(Path(tempfile.gettempdir()), len(everyone)) if federation.on_disk else None
     if start is None:
         w0 = first_weights(federation, ctx)
-        start = Snapshot(0, algorithm.init_server(w0, len(everyone)), _first_states(algorithm, w0, all_chunks, shelf))
-    elif shelf:
-        shelf.put(torch.arange(len(everyone)), start.clients)
-    server, clients = start.server, shelf.state if shelf else start.clients
+        start = Snapshot(0, algorithm.init_server(w0, len(everyone)), _first_states(algorithm, w0, all_chunks, spill))
+    elif spill:
+        spill.put(torch.arange(len(everyone)), start.clients)
+    server, clients = start.server, spill.state if spill else start.clients
     model_R = all_chunks[0].report.model_R.cpu() if federation.report else torch.arange(len(everyone))
     recorded: Recorded | None = None
     if fraction == 1 and not failures and can_record(algorithm, ctx, federation, clients):
@@ -117,7 +117,7 @@ def simulate(
             seeds = _round_seeds(ctx, number + 1, federation.device)  # made ready while the GPU computes
         else:
             some = federation.chunks(chosen) if 0 < len(chosen) < len(everyone) else None
-            played = _play(algorithm, ctx, server, clients, ids, all_chunks, some, shelf)
+            played = _play(algorithm, ctx, server, clients, ids, all_chunks, some, spill)
         server, clients, notes, numbers = played
         found = _split(numbers.cpu(), len(everyone), len(model_R), ctx.task)
         _check_finite("loss", found["loss"][ids], ids, number)
@@ -159,7 +159,7 @@ def _play(
     ids: Tensor,
     everyone: list[Clients],
     chosen: list[Clients] | None = None,
-    shelf: Shelf | None = None,
+    spill: Spill | None = None,
 ) -> tuple[State, State, Notes, Tensor]:
     """A round: the new states, what the server tells, and all numbers that were measured, one after the other.
 
@@ -188,8 +188,8 @@ def _play(
             clients = own
         else:
             put(clients, chunk, own)
-        if shelf:
-            shelf.rest()
+        if spill:
+            spill.rest()
     if uploads:
         uploads = defended(ctx, uploads, algorithm.send(server, ids))
         server, notes = algorithm.server(ctx, server, ids, uploads)
@@ -219,13 +219,13 @@ def _placed(chunks: list[Clients]) -> Iterator[tuple[slice, Clients]]:
         done += data.num_clients
 
 
-def _first_states(algorithm: Algorithm, w0: Tree, chunks: list[Clients], shelf: Shelf | None) -> State:
-    if shelf is None:
+def _first_states(algorithm: Algorithm, w0: Tree, chunks: list[Clients], spill: Spill | None) -> State:
+    if spill is None:
         return algorithm.init_client(w0, sum(data.num_clients for data in chunks))
     numbers = torch.arange(sum(data.num_clients for data in chunks))
     for place, data in _placed(chunks):
-        shelf.put(numbers[place], algorithm.init_client(w0, data.num_clients))
-    return shelf.state
+        spill.put(numbers[place], algorithm.init_client(w0, data.num_clients))
+    return spill.state
 
 
 def _split(numbers: Tensor, clients: int, reported: int, task: Task) -> dict[str, Tensor]:

@@ -18,7 +18,7 @@ from fedpub.core.tree import Message, pack
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.federation.site import RUN, Site
-from fedpub.federation.wire import Letter, Part, decode, describe, encode
+from fedpub.federation.wire import Envelope, Part, decode, describe, encode
 
 SHOWN = 3  # first values of a tensor
 
@@ -42,17 +42,17 @@ def would_send(site: Site, experiment: Path | None) -> Found:
     with tempfile.TemporaryDirectory() as folder:
         trial, run = Site(Path(folder), site.name, lambda: site.source), "0" * 16
         held = {"experiment": wanted.to_json(), "client": 0, "classes": list(site.source.classes), "precision": "exact"}
-        _good(trial.answer(encode(Letter("begin", {"run": run, "attempt": 0, **held}, {}))))
+        _good(trial.answer(encode(Envelope("begin", {"run": run, "attempt": 0, **held}, {}))))
         part = trial.part(run)
         if isinstance(part.algorithm, NeedsSetup):
             setup = part.algorithm.setup()
             message = setup.send(setup.init_server(1), 0, 0)
-            answer = trial.answer(encode(Letter("setup", {"run": run, "step": 0}, message)))
+            answer = trial.answer(encode(Envelope("setup", {"run": run, "step": 0}, message)))
             return _found(_good(answer), f"what {site.name} would send before the first round of {wanted.method}", [])
         server = part.algorithm.init_server(part.w0, 1)
         message = part.algorithm.send(server, torch.tensor([0]))
         fields = {"run": run, "round": 1, "base": 0, "best": 0}
-        answer = trial.answer(encode(Letter("round", fields, message)))
+        answer = trial.answer(encode(Envelope("round", fields, message)))
         stays = list(pack(part.load("round-1")[0]))
         return _found(_good(answer), f"what {site.name} would send in the first round of {wanted.method}", stays)
 
@@ -74,16 +74,16 @@ def _last(site: Site) -> Found:
 
 
 def _good(answer: bytes) -> bytes:
-    if (letter := decode(answer)).kind in ("refused", "lost"):
-        raise FedpubError(f"the site could not take part in that run: {letter.fields.get('reason')}")
+    if (envelope := decode(answer)).kind in ("refused", "lost"):
+        raise FedpubError(f"the site could not take part in that run: {envelope.fields.get('reason')}")
     return answer
 
 
 def _found(answer: bytes, title: str, stays: list[str]) -> Found:
-    letter = decode(answer)
-    values = {name: _first(value) for name, value in pack(letter.message).items()}
+    envelope = decode(answer)
+    values = {name: _first(value) for name, value in pack(envelope.message).items()}
     left = sorted(name for name in stays if name not in values)
-    return Found(title, describe(answer), values, letter.fields, letter.message, len(answer), left)
+    return Found(title, describe(answer), values, envelope.fields, envelope.message, len(answer), left)
 
 
 def _first(value: Tensor) -> str:

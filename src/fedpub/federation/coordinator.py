@@ -1,7 +1,7 @@
-"""The coordinator's side of a run whose clients are elsewhere: the same rounds as the simulator's, by letters.
+"""The coordinator's side of a run whose clients are elsewhere: the same rounds as the simulator's, by messages.
 
-How letters travel is somebody else's business (`Exchange`). Every exchange has a deadline; who does not answer by then
-is left out of that round. What a letter says follows from the server's state alone, so that a coordinator that was
+How messages travel is somebody else's business (`Exchange`). Every exchange has a deadline; who does not answer by then
+is left out of that round. What a message says follows from the server's state alone, so that a coordinator that was
 killed and goes on from its checkpoint asks the same again, and gets the answers that the sites have kept.
 
 Axes: K clients.
@@ -24,25 +24,25 @@ from fedpub.algorithms import Oracle
 from fedpub.algorithms.protocol import ChecksUploads, NeedsSetup, Place
 from fedpub.core.best import START, better
 from fedpub.core.files import write_text
-from fedpub.core.shown import shown
+from fedpub.core.printable import printable
 from fedpub.core.tree import Message, State, Tree, tensor, together, tree, tree_map
 from fedpub.engine.robust import defended
 from fedpub.engine.rounds import Round, Snapshot, check_version, drawn_weights, participants
 from fedpub.engine.setup import OnStep
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
-from fedpub.federation.fields import ANSWERED, MOST_CLASSES, Rule, check_fields
-from fedpub.federation.refusal import Expected, most_examples, wrong_values
-from fedpub.federation.wire import Letter, Precision, decode, encode
+from fedpub.federation.validate.fields import ANSWERED, MOST_CLASSES, Rule, check_fields
+from fedpub.federation.validate.upload import Expected, most_examples, wrong_values
+from fedpub.federation.wire import Envelope, Precision, decode, encode
 
 SITES = "sites.json"  # what is known of them
 PAUSE = 2.0  # seconds before asking again when too few sites are there
 
 
 class Exchange(Protocol):
-    """Carries letters to sites by their number and brings back what they answer within the deadline."""
+    """Carries messages to sites by their number and brings back what they answer within the deadline."""
 
-    def __call__(self, letters: Mapping[int, bytes], deadline: float) -> dict[int, bytes]: ...
+    def __call__(self, messages: Mapping[int, bytes], deadline: float) -> dict[int, bytes]: ...
 
 
 # (site or None, what happened, in which round, why)
@@ -137,7 +137,7 @@ class Coordinator:
         ready, cost = self._ask_all("begun", lambda client: self._begin(client, begun, 0), rules), None
         if sets_up:
             cost = self._set_up(known, on_step)
-            ready = self._ask_all("ready", lambda _: Letter("ready", {"run": self.run}, {}))
+            ready = self._ask_all("ready", lambda _: Envelope("ready", {"run": self.run}, {}))
         names = {*self.ctx.task.metrics, "sparsity"}
         fields = [ready[client].fields for client in self._everyone]
         for client, one in enumerate(fields):
@@ -153,7 +153,7 @@ class Coordinator:
         return known
 
     def _hello(self) -> Known:
-        said = self._ask_all("hello", lambda _: Letter("hello", {"run": self.run}, {}))
+        said = self._ask_all("hello", lambda _: Envelope("hello", {"run": self.run}, {}))
         features = {client: said[client].fields["features"] for client in self._everyone}
         for client, count in features.items():
             if count != features[0]:
@@ -168,9 +168,9 @@ class Coordinator:
             self._must(client, few, f"with its classes there are {len(classes):,}, more than {MOST_CLASSES:,}")
         return Known(tuple(self.sites), features[0], tuple(classes))
 
-    def _begin(self, client: int, known: Known, attempt: int) -> Letter:
+    def _begin(self, client: int, known: Known, attempt: int) -> Envelope:
         fields = {"run": self.run, "experiment": self.experiment.to_json(), "client": client, "attempt": attempt}
-        return Letter("begin", fields | {"classes": list(known.classes), "precision": self.terms.precision}, {})
+        return Envelope("begin", fields | {"classes": list(known.classes), "precision": self.terms.precision}, {})
 
     def _begin_anew(self, client: int, known: Known, number: int) -> None:
         """Asked once: the others do not wait for a site that lost its state, and its refusal ends nothing."""
@@ -186,13 +186,13 @@ class Coordinator:
         server = setup.init_server(len(self.sites))
         up = down = 0
         for step, name in enumerate(setup.steps):
-            letters = {
-                client: encode(Letter("setup", {"run": self.run, "step": step}, setup.send(server, step, client)))
+            messages = {
+                client: encode(Envelope("setup", {"run": self.run, "step": step}, setup.send(server, step, client)))
                 for client in self._everyone
             }
             sizes: dict[int, int] = {}
-            answers = self._ask_all("setup", letters.__getitem__, sizes=sizes)
-            up, down = up + sum(sizes.values()), down + sum(map(len, letters.values()))
+            answers = self._ask_all("setup", messages.__getitem__, sizes=sizes)
+            up, down = up + sum(sizes.values()), down + sum(map(len, messages.values()))
             uploads = [answers[client].message for client in self._everyone]
             for client, upload in enumerate(uploads):
                 wrong = self._wrong_set_up(known, step, server, client, upload)
@@ -201,8 +201,8 @@ class Coordinator:
                 server = setup.server(self.ctx, step, server, uploads)
             except (KeyError, ValueError, TypeError, IndexError, RuntimeError) as error:
                 raise FedpubError(
-                    f"what the sites sent for {name!r} before the first round cannot be put together ({shown(error)}); "
-                    "look at their data and versions, then begin the run again"
+                    f"what the sites sent for {name!r} before the first round cannot be combined ({printable(error)}); "
+                    "check their data and versions, then begin the run again"
                 ) from error
             if on_step:
                 on_step(name, step + 1, len(setup.steps))
@@ -213,7 +213,7 @@ class Coordinator:
         assert isinstance(self.algorithm, NeedsSetup)
         extra = sorted(set(upload) - self.algorithm.uploads)
         if extra:
-            return f"it sent {shown(extra)}, which the method does not declare"
+            return f"it sent {printable(extra)}, which the method does not declare"
         setup, place = self.algorithm.setup(), self._place(known)
         wrong = wrong_values(upload)
         if not wrong and isinstance(setup, ChecksUploads):
@@ -221,7 +221,7 @@ class Coordinator:
                 wrong = setup.problem(self.ctx, step, server, client, upload, known.features, place)
             except Exception as error:
                 wrong = f"what it sent before the first round cannot be read: {error}"
-        return shown(wrong) if wrong else None
+        return printable(wrong) if wrong else None
 
     def _place(self, known: Known) -> Place:
         return Place(len(known.classes), torch.device("cpu"), getattr(torch, self.experiment.dtype))
@@ -235,10 +235,10 @@ class Coordinator:
     def _ask_all(
         self,
         kind: str,
-        letter: Callable[[int], Letter | bytes],
+        envelope: Callable[[int], Envelope | bytes],
         rules: Mapping[str, Rule] | None = None,
         sizes: dict[int, int] | None = None,
-    ) -> dict[int, Letter]:
+    ) -> dict[int, Envelope]:
         """The answers of that kind of all sites, which are waited for: without one of them a run cannot begin.
 
         Their fields follow `rules`, which are the kind's own where none are given.
@@ -246,7 +246,7 @@ class Coordinator:
         missing, found = set(self._everyone), {}
         until = time.monotonic() + self.terms.patience
         while missing:
-            asked = {client: letter(client) for client in sorted(missing)}
+            asked = {client: envelope(client) for client in sorted(missing)}
             raw = {client: one if isinstance(one, bytes) else encode(one) for client, one in asked.items()}
             for client, data in self._exchange(raw, self.terms.deadline).items():
                 answer = self._read(client, data, 0)
@@ -256,7 +256,7 @@ class Coordinator:
                 try:
                     check_fields(answer, ANSWERED[kind] if rules is None else rules)
                 except FedpubError as error:
-                    self._must(client, False, shown(error))
+                    self._must(client, False, printable(error))
                 found[client] = answer
                 missing.discard(client)
                 if sizes is not None:
@@ -302,19 +302,19 @@ class Coordinator:
 
     def _play(
         self, number: int, chosen: list[int], server: State, clients: State, known: Known, expected: Expected
-    ) -> tuple[dict[int, Message], dict[int, Letter], dict[int, tuple[int, int]]]:
+    ) -> tuple[dict[int, Message], dict[int, Envelope], dict[int, tuple[int, int]]]:
         """What was sent, the good answers, and the bytes up and down of every site that was asked."""
         sent = {client: _one(self.algorithm.send(server, torch.tensor([client]))) for client in chosen}
         base_K, best = tensor(clients["base"]), int(tensor(clients["best"]))
         need = self.terms.min_sites or max(1, math.ceil(len(chosen) / 2))
         until = time.monotonic() + self.terms.patience
         while True:
-            letters = {}
+            messages = {}
             for client in chosen:
                 fields = {"run": self.run, "round": number, "base": int(base_K[client]), "best": best}
-                letters[client] = encode(Letter("round", fields, sent[client]))
-            answers, sizes = {}, {client: (0, len(data)) for client, data in letters.items()}
-            for client, data in self._exchange(letters, self.terms.deadline).items():
+                messages[client] = encode(Envelope("round", fields, sent[client]))
+            answers, sizes = {}, {client: (0, len(data)) for client, data in messages.items()}
+            for client, data in self._exchange(messages, self.terms.deadline).items():
                 answer = self._read(client, data, number)
                 if answer is None:
                     continue
@@ -326,7 +326,7 @@ class Coordinator:
                 if wrong := self._wrong_answer(client, answer, number, known, expected):
                     self._event(client, "refused", number, wrong)
                     continue
-                answers[client], sizes[client] = answer, (len(data), len(letters[client]))
+                answers[client], sizes[client] = answer, (len(data), len(messages[client]))
             for client in sorted(set(chosen) - set(answers)):
                 self._event(client, "left out", number, "no good answer within the deadline")
             if len(answers) >= min(need, len(chosen)):
@@ -338,15 +338,15 @@ class Coordinator:
                 )
             time.sleep(PAUSE)
 
-    def _read(self, client: int, data: bytes, number: int) -> Letter | None:
+    def _read(self, client: int, data: bytes, number: int) -> Envelope | None:
         """An answer; one that cannot be read is logged and dropped, whatever it holds: the others' are good."""
         try:
             return decode(data, self.terms.max_message * 2**20)
         except Exception as error:
-            self._event(client, "refused", number, shown(error))
+            self._event(client, "refused", number, printable(error))
             return None
 
-    def _wrong_answer(self, client: int, answer: Letter, number: int, known: Known, expected: Expected) -> str | None:
+    def _wrong_answer(self, client: int, answer: Envelope, number: int, known: Known, expected: Expected) -> str | None:
         """Why an answer to a round is refused; None where it is good. Whatever it holds, the others' are read."""
         if answer.kind != "round":
             return _reason(answer)
@@ -356,14 +356,14 @@ class Coordinator:
             wrong = expected.problem(answer, number, most)
         except Exception as error:
             wrong = f"its answer cannot be read: {error}"
-        return shown(wrong) if wrong else None
+        return printable(wrong) if wrong else None
 
     def _round(
         self,
         number: int,
         server: State,
         clients: State,
-        answers: dict[int, Letter],
+        answers: dict[int, Envelope],
         sizes: dict[int, tuple[int, int]],
         ids: Tensor,
         notes: dict[str, Tensor],
@@ -391,11 +391,11 @@ class Coordinator:
     def finish(self, clients: State) -> None:
         """Every site keeps its model; those who are away get theirs when they ask again, or not at all."""
         base_K, best = tensor(clients["base"]), int(tensor(clients["best"]))
-        letters = {
-            client: encode(Letter("finish", {"run": self.run, "base": int(base_K[client]), "best": best}, {}))
+        messages = {
+            client: encode(Envelope("finish", {"run": self.run, "base": int(base_K[client]), "best": best}, {}))
             for client in self._everyone
         }
-        answers = self._exchange(letters, self.terms.deadline)
+        answers = self._exchange(messages, self.terms.deadline)
         for client in self._everyone:
             answer = self._read(client, answers[client], 0) if client in answers else None
             if answer is None or answer.kind != "finished":
@@ -403,9 +403,9 @@ class Coordinator:
                 self._event(client, "left out", 0, f"it did not confirm its final model: {reason}")
 
 
-def _reason(answer: Letter) -> str:
+def _reason(answer: Envelope) -> str:
     """Why a site did not answer what it was asked."""
-    return shown(answer.fields.get("reason") or f"its answer is a letter of the kind {answer.kind!r}")
+    return printable(answer.fields.get("reason") or f"its answer is a message of the kind {answer.kind!r}")
 
 
 def _first(known: Known) -> State:
@@ -417,7 +417,7 @@ def _first(known: Known) -> State:
     return {"base": base_K, "metrics": metrics, "best": torch.tensor(0), "best_is": torch.tensor(START).double()}
 
 
-def _measured(clients: State, answers: dict[int, Letter], number: int) -> State:
+def _measured(clients: State, answers: dict[int, Envelope], number: int) -> State:
     base_K, metrics = tensor(clients["base"]).clone(), tree_map(torch.clone, tree(clients["metrics"]))
     for client, answer in answers.items():
         base_K[client] = number
@@ -431,7 +431,7 @@ def _measured(clients: State, answers: dict[int, Letter], number: int) -> State:
     return state | _embeddings(clients, answers, len(base_K))
 
 
-def _embeddings(clients: State, answers: dict[int, Letter], count: int) -> State:
+def _embeddings(clients: State, answers: dict[int, Envelope], count: int) -> State:
     """The last functional embedding of every site, [K, H], for those that join later; zeros where there was none."""
     found = {client: tensor(one.message["embedding"]) for client, one in answers.items() if "embedding" in one.message}
     if not found:

@@ -28,9 +28,9 @@ from fedpub.engine.rounds import measure
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.federation.coordinator import Exchange, Known
-from fedpub.federation.fields import told
 from fedpub.federation.part import Part
-from fedpub.federation.wire import Letter, decode, encode
+from fedpub.federation.validate.fields import rounded_metrics
+from fedpub.federation.wire import Envelope, decode, encode
 
 EPOCHS = 20  # of each of the two trainings
 RESULT = "join.json"
@@ -77,10 +77,10 @@ class Finished:
         fields = {"run": self.run, "experiment": self.experiment.to_json(), "client": client, "epochs": EPOCHS}
         fields |= {"classes": list(self.known.classes), "precision": "exact"}
 
-        def ask(step: str, share_1K: Tensor) -> Letter:
+        def ask(step: str, share_1K: Tensor) -> Envelope:
             nearest = {name: round(float(share), 6) for name, share in zip(members, share_1K[0], strict=True)}
-            letter = Letter("join", fields | {"step": step, "nearest": nearest}, _mean(share_1K, sent))
-            answers = exchange({0: encode(letter)}, deadline)
+            envelope = Envelope("join", fields | {"step": step, "nearest": nearest}, _mean(share_1K, sent))
+            answers = exchange({0: encode(envelope)}, deadline)
             if 0 not in answers:
                 raise FedpubError(f"site {site!r} did not answer within {deadline:g} s; start it and join again")
             answer = decode(answers[0])
@@ -110,11 +110,11 @@ def check_epochs(epochs: int) -> None:
         raise FedpubError(f"to join takes {EPOCHS} epochs, not the {epochs} that the coordinator asks for")
 
 
-def answer_join(part: Part, asked: Letter, folder: Path, keep: Callable[[Tree, dict[str, float]], None]) -> Letter:
+def answer_join(part: Part, asked: Envelope, folder: Path, keep: Callable[[Tree, dict[str, float]], None]) -> Envelope:
     """The embedding after the first training; after the second what it was good for, and the model stays here."""
     state, up = _trained(part, asked.message, EPOCHS)
     if asked.fields["step"] == "near":
-        return Letter("join", {}, {"embedding": up["embedding"]} if "embedding" in up else {})
+        return Envelope("join", {}, {"embedding": up["embedding"]} if "embedding" in up else {})
     alone, _ = _trained(part, _own_start(part, asked.message), 2 * EPOCHS)
     results = {"joined": _judged(part, state), "alone": _judged(part, alone)}
     standings = [results[which][name] for which in ("joined", "alone") for name in ("val", "val_loss")]
@@ -123,7 +123,7 @@ def answer_join(part: Part, asked: Letter, folder: Path, keep: Callable[[Tree, d
     shares = dict(asked.fields["nearest"])
     done = Joined(part.site, 2 * EPOCHS, part.ctx.task.metric, results["alone"], results["joined"], kept, shares)
     write_text(folder / RESULT, json.dumps(done.__dict__, indent=2) + "\n")
-    return Letter("join", done.__dict__, {})
+    return Envelope("join", done.__dict__, {})
 
 
 def _trained(part: Part, message: Message, epochs: int) -> tuple[State, Message]:
@@ -144,4 +144,4 @@ def _own_start(part: Part, message: Message) -> Message:
 
 def _judged(part: Part, state: State) -> dict[str, float]:
     metrics, _ = measure(part.algorithm, part.ctx, state, part.data)
-    return told({name: float(value_R[0]) for name, value_R in metrics.items()})
+    return rounded_metrics({name: float(value_R[0]) for name, value_R in metrics.items()})

@@ -2,8 +2,8 @@
 
 The file is written before an answer is computed and outlasts every restart, also that of a run from its beginning:
 
-- every question (a round, an exchange before the rounds, a step of joining) is answered for one letter only; the same
-  letter again gets the same answer, another one is refused;
+- every question (a round, an exchange before the rounds, a step of joining) is answered for one message only; the same
+  message again gets the same answer, another one is refused;
 - rounds go forward, so that there are no more answers than rounds;
 - a round is computed from the state after the last one. Only if the coordinator says that it did not get that answer
   in time, from the state before it, and that at most `taken_back` times;
@@ -20,7 +20,7 @@ from pathlib import Path
 from fedpub.core.files import write_text
 from fedpub.errors import FedpubError
 
-FILE = "asked.json"
+FILE, ASKED = "asked.json", "letters"  # the file, and the name of `Ledger.asked` in it
 ANEW = 3  # times that a site begins a run anew
 BACK, EVERY = 3, 4  # answers that may be lost: so many, and one for every so many rounds
 
@@ -34,7 +34,7 @@ class Ledger:
     attempt: int = -1
     anew: int = 0
     taken_back: int = 0
-    letters: dict[str, str] = field(default_factory=dict)  # questions and the digests of their letters
+    asked: dict[str, str] = field(default_factory=dict)  # question: digest of the message that asked it
 
     @staticmethod
     def open(folder: Path) -> Ledger:
@@ -42,15 +42,18 @@ class Ledger:
         if not path.is_file():
             return Ledger(path)
         try:
-            return Ledger(path, **json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError) as error:
+            held = json.loads(path.read_text(encoding="utf-8"))
+            return Ledger(path, asked=held.pop(ASKED), **held)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise FedpubError(
                 f"{path} cannot be read, so that this site does not know what it has answered; restore the file, or "
                 f"move {folder} away to take part as somebody new"
             ) from error
 
     def save(self) -> None:
-        content = {name: value for name, value in asdict(self).items() if name != "path"}
+        content = asdict(self)
+        del content["path"]
+        content[ASKED] = content.pop("asked")
         write_text(self.path, json.dumps(content, indent=1) + "\n")
 
     def begin(self, terms: str, attempt: int) -> None:
@@ -63,24 +66,24 @@ class Ledger:
             if self.anew >= ANEW:
                 raise FedpubError(f"this site has begun the run anew {ANEW} times, and does not again")
             self.anew += 1
-            self.letters.pop(f"round {self.newest}", None)
+            self.asked.pop(f"round {self.newest}", None)
         self.terms, self.attempt = terms, attempt
         self.save()
 
     @property
     def newest(self) -> int:
         """The last round that was asked for; 0 where none was."""
-        words = [name.split(" ") for name in self.letters]
+        words = [name.split(" ") for name in self.asked]
         return max((int(number) for kind, number in words if kind == "round"), default=0)
 
-    def check(self, question: str, letter: str) -> None:
-        """That the question was not asked before, or by the same letter."""
-        if self.letters.get(question, letter) != letter:
-            raise FedpubError(f"{question} was asked by another letter before: a site answers each question once")
+    def check(self, question: str, digest: str) -> None:
+        """That the question was not asked before, or by the same message."""
+        if self.asked.get(question, digest) != digest:
+            raise FedpubError(f"{question} was asked by another message before: a site answers each question once")
 
-    def note(self, question: str, letter: str, *, back: bool = False, rounds: int = 0) -> None:
+    def note(self, question: str, digest: str, *, back: bool = False, rounds: int = 0) -> None:
         """That the question is going to be answered; `back`: of a state before the last one."""
-        if question in self.letters:
+        if question in self.asked:
             return
         if back:
             if self.taken_back >= BACK + rounds // EVERY:
@@ -88,5 +91,5 @@ class Ledger:
                     f"{self.taken_back} answers of this site are said to be lost, and it takes back no more of them"
                 )
             self.taken_back += 1
-        self.letters[question] = letter
+        self.asked[question] = digest
         self.save()

@@ -22,8 +22,8 @@ from fedpub.data.graph import Graph
 from fedpub.engine.simulate import Federation, first_weights
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
-from fedpub.federation.plausible import implausible
-from fedpub.federation.refusal import wrong_values
+from fedpub.federation.validate.upload import wrong_values
+from fedpub.federation.validate.weights import implausible
 from fedpub.federation.wire import Precision
 
 
@@ -131,7 +131,7 @@ class Part:
         return unpack(flat, "state/"), flat["answer"].numpy().tobytes()
 
     def answered(self, name: str) -> bytes | None:
-        """The answer that was given; whether it was to the same letter is the ledger's to say."""
+        """The answer that was given; whether it was to the same message is the ledger's to say."""
         return self.load(name)[1] if (self.folder / f"{name}.safetensors").is_file() else None
 
     def check_message(self, ctx: Context, message: Message, own: Tree, base: int) -> None:

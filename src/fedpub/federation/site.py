@@ -1,7 +1,7 @@
-"""One client that computes for itself: what a site answers to the coordinator's letters.
+"""One client that computes for itself: what a site answers to the coordinator's messages.
 
 Everything that must outlast a process is in the site's folder, written before an answer leaves: the state after the
-last round, the state before it, and the answer itself. The same letter again gets the same answer. A round that the
+last round, the state before it, and the answer itself. The same message again gets the same answer. A round that the
 coordinator did not count, as its answer came too late, is taken back: the state before it is still there.
 """
 
@@ -20,21 +20,21 @@ from typing import Any
 import torch
 
 from fedpub.algorithms.protocol import NeedsSetup
-from fedpub.core.best import told_loss
+from fedpub.core.best import rounded_loss
 from fedpub.core.files import remove_leftovers, write_text
-from fedpub.core.shown import shown
+from fedpub.core.printable import printable
 from fedpub.core.tree import Message, State, Tree, tree
 from fedpub.data.clients.subgraph_files import subgraph_digest
 from fedpub.engine.guard import guarded
 from fedpub.engine.rounds import check_declared, measure
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
-from fedpub.federation.fields import ASKED, check_fields, told
 from fedpub.federation.joining import answer_join, check_epochs, check_joinable
 from fedpub.federation.ledger import FILE as LEDGER
 from fedpub.federation.ledger import Ledger
 from fedpub.federation.part import LostError, OwnGraph, Part, Source, _known, _numbers
-from fedpub.federation.wire import Letter, Precision, decode, encode
+from fedpub.federation.validate.fields import ASKED, check_fields, rounded_metrics
+from fedpub.federation.wire import Envelope, Precision, decode, encode
 from fedpub.store.model_files import ModelCard, save_model
 
 RUN = re.compile(r"[0-9a-f]{16}")
@@ -42,7 +42,7 @@ TERMS = ("experiment", "client", "classes", "precision")  # of a run: they never
 
 
 class Site:
-    """Answers letters. `folder` is the site's own; `source` its data."""
+    """Answers messages. `folder` is the site's own; `source` its data."""
 
     def __init__(self, folder: Path, name: str, source: Callable[[], Source], agreed: Experiment | None = None) -> None:
         self.folder, self.name, self._load, self._agreed = folder, name, source, agreed
@@ -54,24 +54,24 @@ class Site:
     def source(self) -> Source:
         return self._load()
 
-    def answer(self, letter: bytes) -> bytes:
-        """The answer to a letter; whatever is wrong with it is said in an answer, too."""
+    def answer(self, envelope: bytes) -> bytes:
+        """The answer to a message; whatever is wrong with it is said in an answer, too."""
         try:
-            asked = decode(letter)
+            asked = decode(envelope)
             handler = _HANDLERS.get(asked.kind)
             if handler is None:
-                raise FedpubError(f"a letter of the kind {asked.kind!r} is unknown here; both ends need one version")
+                raise FedpubError(f"a message of the kind {asked.kind!r} is unknown here; both ends need one version")
             run = str(asked.fields.get("run"))
             if not RUN.fullmatch(run):
-                raise FedpubError(f"a letter of the run {shortened(run)}: that is not the name of a run")
+                raise FedpubError(f"a message of the run {shortened(run)}: that is not the name of a run")
             check_fields(asked, ASKED[asked.kind])
-            return handler(self, run, asked, hashlib.sha256(letter).hexdigest())
+            return handler(self, run, asked, hashlib.sha256(envelope).hexdigest())
         except LostError as error:
-            return encode(Letter("lost", {"reason": shown(error)}, {}))
-        except Exception as error:  # whatever a stranger's letter holds: whoever asks next is answered, too
-            reason = shown(str(error) or type(error).__name__)
+            return encode(Envelope("lost", {"reason": printable(error)}, {}))
+        except Exception as error:  # whatever a stranger's message holds: whoever asks next is answered, too
+            reason = printable(str(error) or type(error).__name__)
             self.news = f"refused what the coordinator asked for: {reason}"
-            return encode(Letter("refused", {"reason": reason}, {}))
+            return encode(Envelope("refused", {"reason": reason}, {}))
 
     def part(self, run: str) -> Part:
         """The site's part in a run, from memory or from disk."""
@@ -87,7 +87,7 @@ class Site:
         return self._parts[run]
 
     def _part(self, run: str, held: dict[str, Any]) -> Part:
-        experiment = Experiment.from_json(held["experiment"], Path("the coordinator's letter")).resolved()
+        experiment = Experiment.from_json(held["experiment"], Path("the coordinator's message")).resolved()
         experiment = replace(experiment, device="cpu")
         check_agreed(experiment, self._agreed)
         classes, client = tuple(held["classes"]), int(held["client"])
@@ -97,11 +97,11 @@ class Site:
     def _run_folder(self, run: str) -> Path:
         return self.folder / "runs" / run
 
-    def _hello(self, run: str, asked: Letter, digest: str) -> bytes:
+    def _hello(self, run: str, asked: Envelope, digest: str) -> bytes:
         fields = {"site": self.name, "features": self.source.num_features, "classes": list(self.source.classes)}
-        return encode(Letter("hello", fields, {}))
+        return encode(Envelope("hello", fields, {}))
 
-    def _begin(self, run: str, asked: Letter, digest: str) -> bytes:
+    def _begin(self, run: str, asked: Envelope, digest: str) -> bytes:
         """Remember what the run is. The same beginning again, which may come late, forgets nothing."""
         folder = self._run_folder(run)
         held = {name: asked.fields[name] for name in (*TERMS, "attempt")}
@@ -115,7 +115,7 @@ class Site:
             text = json.dumps(held | {"digest": subgraph_digest(part.own)}, indent=2) + "\n"
             write_text(folder / "begin.json", text)
         self._parts = {run: part}
-        return encode(Letter("begun", {} if isinstance(part.algorithm, NeedsSetup) else _first_numbers(part), {}))
+        return encode(Envelope("begun", {} if isinstance(part.algorithm, NeedsSetup) else _first_numbers(part), {}))
 
     @staticmethod
     def _attempt(folder: Path) -> int:
@@ -132,7 +132,7 @@ class Site:
                 )
         return Ledger.open(self._run_folder(run))
 
-    def _setup(self, run: str, asked: Letter, digest: str) -> bytes:
+    def _setup(self, run: str, asked: Envelope, digest: str) -> bytes:
         part, step = self.part(run), asked.fields["step"]
         if not isinstance(part.algorithm, NeedsSetup) or step >= len(part.algorithm.setup().steps):
             raise FedpubError(f"{part.experiment.method} has no exchange {step} before the rounds")
@@ -145,16 +145,16 @@ class Site:
         ledger.note(f"exchange {step}", digest)
         states, up = setup.clients(part.ctx, step, before, [asked.message], part.workspace)
         check_declared(part.algorithm, up[0])
-        answer = encode(Letter("setup", {"step": step}, up[0]))
+        answer = encode(Envelope("setup", {"step": step}, up[0]))
         part.save(name, states[0], answer)
         part.__dict__.pop("data", None)  # made of what set-up left
         return answer
 
-    def _ready(self, run: str, asked: Letter, digest: str) -> bytes:
+    def _ready(self, run: str, asked: Envelope, digest: str) -> bytes:
         """What the coordinator shows of a client before its first round, after its method's set-up."""
-        return encode(Letter("ready", _first_numbers(self.part(run)), {}))
+        return encode(Envelope("ready", _first_numbers(self.part(run)), {}))
 
-    def _round(self, run: str, asked: Letter, digest: str) -> bytes:
+    def _round(self, run: str, asked: Envelope, digest: str) -> bytes:
         part, number, base = self.part(run), asked.fields["round"], asked.fields["base"]
         rounds, ledger, question = part.experiment.rounds, self._ledger(run), f"round {number}"
         assert rounds is not None
@@ -179,12 +179,16 @@ class Site:
         metrics, total_K = measure(part.algorithm, ctx, state, part.data)
         if not bool(torch.isfinite(total_K).all() & torch.isfinite(loss_K).all()):
             raise FedpubError(f"training diverged at site {self.name!r} in round {number}")
-        fields = {"round": number, "loss": told_loss(float(loss_K[0])), "metrics": told(_numbers(metrics))}
-        letter = Letter("round", fields, up)
+        fields = {
+            "round": number,
+            "loss": rounded_loss(float(loss_K[0])),
+            "metrics": rounded_metrics(_numbers(metrics)),
+        }
+        envelope = Envelope("round", fields, up)
         if part.precision != "exact":
-            letter, residual = _with_feedback(letter, residual, part.precision)
+            envelope, residual = _with_feedback(envelope, residual, part.precision)
             state = state | {"residual": residual}
-        answer = encode(letter, part.precision)
+        answer = encode(envelope, part.precision)
         part.save(f"round-{number}", state, answer)
         for old in _kept_rounds(part.folder):
             if old not in (base, number):
@@ -193,13 +197,13 @@ class Site:
         self.news = f"round {number}: loss {fields['loss']:.4f}, validation {metrics['val'][0]:.4f}"
         return answer
 
-    def _finish(self, run: str, asked: Letter, digest: str) -> bytes:
+    def _finish(self, run: str, asked: Envelope, digest: str) -> bytes:
         part, base = self.part(run), asked.fields["base"]
         self._keep_model(part, part.load(f"round-{base}")[0], base, asked.fields["best"])
         self.news, self.finished = f"finished; its model is in {self.folder / 'model'}", True
-        return encode(Letter("finished", {}, {}))
+        return encode(Envelope("finished", {}, {}))
 
-    def _join(self, run: str, asked: Letter, digest: str) -> bytes:
+    def _join(self, run: str, asked: Envelope, digest: str) -> bytes:
         """Become like the members of a finished run; nothing of it is needed after a restart."""
         check_epochs(asked.fields["epochs"])
         held, question = {name: asked.fields[name] for name in TERMS}, f"join {asked.fields['step']}"
@@ -220,10 +224,10 @@ class Site:
         def keep(weights: Tree, numbers: dict[str, float]) -> None:
             save_model(self.folder / "model", weights, self._card(part, 0, numbers))
 
-        letter = answer_join(part, asked, self.folder, keep)
-        answer = encode(letter)
+        envelope = answer_join(part, asked, self.folder, keep)
+        answer = encode(envelope)
         part.save(question.replace(" ", "-"), {}, answer)
-        if letter.fields:
+        if envelope.fields:
             self.news, self.finished = f"joined; its model is in {self.folder / 'model'}", True
         return answer
 
@@ -272,7 +276,7 @@ def _kept_rounds(folder: Path) -> list[int]:
 def _first_numbers(part: Part) -> dict[str, Any]:
     metrics, _ = measure(part.algorithm, part.ctx, part.load("round-0")[0], part.data)
     sizes = part.ctx.task.sizes([part.own])
-    return {"metrics": told(_numbers(metrics)), "test_size": int(sizes[0]), "idle": not part.own.num_train}
+    return {"metrics": rounded_metrics(_numbers(metrics)), "test_size": int(sizes[0]), "idle": not part.own.num_train}
 
 
 def _terms(what: str, held: Mapping[str, Any]) -> str:
@@ -281,28 +285,28 @@ def _terms(what: str, held: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _with_feedback(letter: Letter, residual: Tree, precision: Precision) -> tuple[Letter, Tree]:
-    """A letter whose trees carry what rounding lost the last time, and what it loses now."""
-    message: Message = dict(letter.message)
+def _with_feedback(envelope: Envelope, residual: Tree, precision: Precision) -> tuple[Envelope, Tree]:
+    """A message whose trees carry what rounding lost the last time, and what it loses now."""
+    message: Message = dict(envelope.message)
     active = tree(message.get("active", {}))
     lost: Tree = {}
-    for part, content in letter.message.items():
+    for part, content in envelope.message.items():
         if part == "active" or not isinstance(content, dict):
             continue
         message[part] = {
             name: leaf + residual[f"{part}.{name}"] if f"{part}.{name}" in residual else leaf
             for name, leaf in content.items()
         }
-    sent = decode(encode(replace(letter, message=message), precision)).message
+    sent = decode(encode(replace(envelope, message=message), precision)).message
     for part, content in message.items():
         if part != "active" and isinstance(content, dict):
             for name, leaf in content.items():
                 left = leaf - tree(sent[part])[name]
                 lost[f"{part}.{name}"] = left * active[name] if name in active else left
-    return replace(letter, message=message), lost
+    return replace(envelope, message=message), lost
 
 
-_HANDLERS: dict[str, Callable[[Site, str, Letter, str], bytes]] = {
+_HANDLERS: dict[str, Callable[[Site, str, Envelope, str], bytes]] = {
     "hello": Site._hello,
     "begin": Site._begin,
     "setup": Site._setup,

@@ -5,7 +5,7 @@
 The header is JSON: `kind`, `fields` and `message`, where a tensor is a list of its dtype, its shape and its coding, and
 a tree an object of such lists. The payload is the tensors' bytes, little endian: the tree `active` first, then all
 others by name. Nothing says where a tensor starts. Shapes and codings say how much it takes, and together they have to
-take all there is. The header has one spelling only, so that a letter always gives the same bytes.
+take all there is. The header has one spelling only, so that a message always gives the same bytes.
 
 The tree `active` marks which entries of the other trees are sent. Its positions go once, coded as
 
@@ -73,11 +73,11 @@ STEPS = 127  # of int8 on either side of zero
 
 
 class WireError(FedpubError, ValueError):
-    """A letter that cannot be sent, or bytes that are no letter."""
+    """A message that cannot be sent, or bytes that are no message."""
 
 
 @dataclass(frozen=True, eq=False)
-class Letter:
+class Envelope:
     """What travels once in one direction."""
 
     kind: str
@@ -100,14 +100,14 @@ class Part:
     bytes: int
 
 
-def encode(letter: Letter, precision: Precision = "exact") -> bytes:
-    """The letter as bytes; a WireError, which is a ValueError, where it cannot be sent."""
+def encode(envelope: Envelope, precision: Precision = "exact") -> bytes:
+    """The message as bytes; a WireError, which is a ValueError, where it cannot be sent."""
     if precision not in PRECISIONS:
         raise WireError(f"there is no precision {precision!r}: choose one of {', '.join(PRECISIONS)}")
-    outline: dict[str, Any] = {part: {} for part, content in letter.message.items() if isinstance(content, dict)}
+    outline: dict[str, Any] = {part: {} for part, content in envelope.message.items() if isinstance(content, dict)}
     payload: list[bytes] = []
     active: dict[str, Array] = {}
-    for part, leaf, tensor in _in_order(letter.message):
+    for part, leaf, tensor in _in_order(envelope.message):
         name = _full_name(part, leaf)
         array = _array_of(name, tensor)
         dtype, shape = str(array.dtype), array.shape
@@ -128,7 +128,7 @@ def encode(letter: Letter, precision: Precision = "exact") -> bytes:
         else:
             outline[part][leaf] = line
         payload.append(content)
-    header = {"kind": letter.kind, "fields": dict(letter.fields), "message": outline}
+    header = {"kind": envelope.kind, "fields": dict(envelope.fields), "message": outline}
     _check_plain(header, DEEPEST)
     _check_header(header)  # nothing is sent that would not be taken
     text = _spell(header)
@@ -141,8 +141,8 @@ def encode(letter: Letter, precision: Precision = "exact") -> bytes:
     return b"".join([*chunks, checksum.digest()[:CHECKSUM]])
 
 
-def decode(data: bytes, limit: int = LIMIT) -> Letter:
-    """The letter that was encoded; tensors in order of their names, zeros where nothing was sent.
+def decode(data: bytes, limit: int = LIMIT) -> Envelope:
+    """The message that was encoded; tensors in order of their names, zeros where nothing was sent.
 
     The message and its tensors take at most `limit` bytes each.
     """
@@ -154,7 +154,7 @@ def describe(data: bytes, limit: int = LIMIT) -> list[Part]:
     return _read(data, limit)[1]
 
 
-def _read(data: bytes, limit: int) -> tuple[Letter, list[Part]]:
+def _read(data: bytes, limit: int) -> tuple[Envelope, list[Part]]:
     try:
         text, payload = _split(data, limit)
         header = _parse(text)
@@ -175,7 +175,7 @@ def _read(data: bytes, limit: int) -> tuple[Letter, list[Part]]:
             raise WireError(f"{reader.left} bytes of the message belong to no tensor")
     except MemoryError as error:
         raise WireError("the message does not fit into this machine's memory") from error
-    return Letter(header["kind"], header["fields"], dict(sorted(message.items()))), parts
+    return Envelope(header["kind"], header["fields"], dict(sorted(message.items()))), parts
 
 
 # Header

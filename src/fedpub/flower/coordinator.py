@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpub.core.files import write_text
-from fedpub.core.shown import shown
+from fedpub.core.printable import printable
 from fedpub.errors import FedpubError
 from fedpub.federation.coordinator import SITES
 from fedpub.federation.joining import check_joinable
@@ -174,7 +174,7 @@ class Running:
             except FedpubError:
                 raise
             except Exception as error:
-                why = shown(f"{type(error).__name__}: {error}")
+                why = printable(f"{type(error).__name__}: {error}")
                 raise FedpubError(f"the rounds ended ({why}); what was done is saved: go on with --resume") from error
 
     def _members(self) -> list[str]:

@@ -1,7 +1,7 @@
-"""Letters by Flower's messages.
+"""Messages by Flower's messages.
 
-A site's process may die with a message in its hands: then no answer ever comes, and no error either. So a letter is
-sent again when the site comes back, and from time to time until the deadline; sites answer the same letter the same
+A site's process may die with a message in its hands: then no answer ever comes, and no error either. So a message is
+sent again when the site comes back, and from time to time until the deadline; sites answer the same message the same
 way.
 """
 
@@ -16,9 +16,9 @@ from flwr.app import Array, ArrayRecord, Message, RecordDict
 from flwr.supercore.inflatable.inflatable_object import get_object_body, get_object_head_values_from_object_content
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
-AGAIN = 20.0  # seconds before a letter is sent again
+AGAIN = 20.0  # seconds before a message is sent again
 FIRST_POLL, LAST_POLL = 0.02, 0.2  # seconds between two looks for answers
-LETTER, KIND, BYTES = "letter", "fedpub.letter", "uint8"
+RECORD, KIND, BYTES = "letter", "fedpub.letter", "uint8"
 OBJECTS = 4096  # that one message may consist of; an array is in pieces of 5 MiB
 
 
@@ -32,7 +32,7 @@ class Present(NamedTuple):
 class Carrier(Protocol):
     """Takes messages to nodes, and brings what they reply."""
 
-    def send(self, node: int, letter: bytes, ttl: float) -> str | None:
+    def send(self, node: int, data: bytes, ttl: float) -> str | None:
         """The message's number; None where it cannot be sent now."""
 
     def replies(self, numbers: Iterable[str]) -> dict[str, bytes | None]:
@@ -43,7 +43,7 @@ class Carrier(Protocol):
 
 
 class FlowerExchange:
-    """Carries letters; `present` tells which sites are there now, `alive` ends a wait that is in vain by an error."""
+    """Carries messages; `present` tells which sites are there now, `alive` ends a wait that is in vain by an error."""
 
     def __init__(
         self,
@@ -54,27 +54,27 @@ class FlowerExchange:
     ) -> None:
         self._carrier, self._present, self._again, self._alive = carrier, present, again, alive
 
-    def __call__(self, letters: Mapping[int, bytes], deadline: float) -> dict[int, bytes]:
+    def __call__(self, messages: Mapping[int, bytes], deadline: float) -> dict[int, bytes]:
         try:
-            return self._carried(letters, deadline)
+            return self._carried(messages, deadline)
         finally:
             self._carrier.forget()
 
-    def _carried(self, letters: Mapping[int, bytes], deadline: float) -> dict[int, bytes]:
+    def _carried(self, messages: Mapping[int, bytes], deadline: float) -> dict[int, bytes]:
         until = time.monotonic() + deadline
         pending: dict[str, int] = {}  # messages on their way, and to whom
         sent: dict[int, tuple[Present, float]] = {}
         found: dict[int, bytes] = {}
         pause = FIRST_POLL
-        while len(found) < len(letters) and (now := time.monotonic()) < until:
+        while len(found) < len(messages) and (now := time.monotonic()) < until:
             self._alive()
             there = self._present()
-            for client, letter in letters.items():
+            for client, data in messages.items():
                 if client in found or client not in there:
                     continue
                 last, at = sent.get(client, (None, now))
                 if last != there[client] or now - at > self._again:
-                    number = self._carrier.send(there[client].node, letter, until - now + 60)
+                    number = self._carrier.send(there[client].node, data, until - now + 60)
                     sent[client] = there[client], now
                     if number is not None:
                         pending[number] = client
@@ -87,7 +87,7 @@ class FlowerExchange:
                     sent[client] = sent[client][0], time.monotonic() - self._again + 2  # again, but not at once
                 else:
                     found[client], pause = answer, FIRST_POLL
-            if len(found) < len(letters):
+            if len(found) < len(messages):
                 time.sleep(pause)
         return found
 
@@ -98,8 +98,8 @@ class GridCarrier:
     def __init__(self, grid: Any) -> None:
         self._grid = grid
 
-    def send(self, node: int, letter: bytes, ttl: float) -> str | None:
-        return next(iter(self._grid.push_messages([Message(packed(letter), node, "query", ttl=ttl)])), None)
+    def send(self, node: int, data: bytes, ttl: float) -> str | None:
+        return next(iter(self._grid.push_messages([Message(packed(data), node, "query", ttl=ttl)])), None)
 
     def replies(self, numbers: Iterable[str]) -> dict[str, bytes | None]:
         wanted, found = list(numbers), dict[str, bytes | None]()
@@ -114,14 +114,14 @@ class GridCarrier:
         """Flower drops what has expired."""
 
 
-def packed(letter: bytes) -> RecordDict:
-    return RecordDict({LETTER: ArrayRecord({LETTER: Array(BYTES, (len(letter),), KIND, letter)})})
+def packed(data: bytes) -> RecordDict:
+    return RecordDict({RECORD: ArrayRecord({RECORD: Array(BYTES, (len(data),), KIND, data)})})
 
 
 def unpacked(content: RecordDict) -> bytes | None:
-    """The letter of a message, its bytes as they are: no header in them is believed. None where it is none of ours."""
-    record = content.get(LETTER)
-    array = record.get(LETTER) if isinstance(record, ArrayRecord) else None
+    """The message of a message, its bytes as they are: no header in them is believed. None where it is none of ours."""
+    record = content.get(RECORD)
+    array = record.get(RECORD) if isinstance(record, ArrayRecord) else None
     if not isinstance(array, Array) or (array.dtype, array.stype) != (BYTES, KIND):
         return None
     return array.data if array.shape == (len(array.data),) else None
@@ -131,8 +131,8 @@ class IncompleteError(Exception):
     """An object of a message is not there yet."""
 
 
-def letter_of(number: str, fetch: Callable[[str], bytes], largest: int) -> bytes | None:
-    """The letter of the message with this number, whose objects `fetch` gets; None where it is none of ours.
+def payload_of(number: str, fetch: Callable[[str], bytes], largest: int) -> bytes | None:
+    """The message of the message with this number, whose objects `fetch` gets; None where it is none of ours.
 
     Whatever the objects hold: no more than `largest` bytes are taken, and only an IncompleteError or an error of
     `fetch` itself gets out.
@@ -156,7 +156,7 @@ def letter_of(number: str, fetch: Callable[[str], bytes], largest: int) -> bytes
             return None
         message = inflate_object_from_contents(number, contents)
         return unpacked(message.content) if isinstance(message, Message) and message.has_content() else None
-    except Exception:  # whatever it is, it is no letter
+    except Exception:  # whatever it is, it is no message
         return None
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from fedpub.core.files import append_line, write_text
-from fedpub.core.shown import shown
+from fedpub.core.printable import printable
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.federation.coordinator import Terms
@@ -78,7 +78,13 @@ class CoordinatorFolder:
 
     def event(self, site: str | None, what: str, number: int, reason: str) -> dict[str, Any]:
         """Write down what happened; sites choose some of these words."""
-        line = {"time": round(time.time(), 3), "site": site, "event": what, "round": number, "reason": shown(reason)}
+        line = {
+            "time": round(time.time(), 3),
+            "site": site,
+            "event": what,
+            "round": number,
+            "reason": printable(reason),
+        }
         append_line(self.events, json.dumps(line))
         return line
 

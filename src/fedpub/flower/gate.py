@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from fedpub.core.shown import shown
+from fedpub.core.printable import printable
 from fedpub.errors import FedpubError
 from fedpub.flower.keys import ADMITTED, SERVER, SERVER_KEY, fingerprint, line_of, read_admitted
 
@@ -248,7 +248,7 @@ class Gate:
         except TimeoutError:
             raise _HttpError(504, "the link does not answer in time; try again later") from None
         except Exception as error:  # whatever a request does to Flower, the next one is served
-            log.warning("the link failed at %s of %s: %s", name, site, shown(repr(error)))
+            log.warning("the link failed at %s of %s: %s", name, site, printable(repr(error)))
             raise _HttpError(502, "the link failed; try again later") from None
         headers = _passed(response.headers.raw) | {b"content-length": str(len(response.content)).encode()}
         await client.begin(response.status_code, headers)

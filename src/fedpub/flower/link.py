@@ -1,7 +1,7 @@
 """Flower's link inside the coordinator's process: its nodes, its messages, and the part of its API that is for sites.
 
 There is no other part: nobody can start an app or ask for one. Nothing of it is kept on disk. After a restart sites
-activate themselves again, and letters are sent again.
+activate themselves again, and messages are sent again.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ from flwr.superlink.servicer.fleet import fleet_handlers
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
 
-from fedpub.core.shown import shown
+from fedpub.core.printable import printable
 from fedpub.errors import FedpubError
-from fedpub.flower.exchange import IncompleteError, Present, letter_of, packed
+from fedpub.flower.exchange import IncompleteError, Present, packed, payload_of
 
 ACTIVATE = "/v1/fleet/activate-node"
 LOG_BYTES = 2**20
 
 
 class Link:
-    """Carries letters to the nodes of admitted sites; `admitted` tells their keys, as the list has them now."""
+    """Carries messages to the nodes of admitted sites; `admitted` tells their keys, as the list has them now."""
 
     def __init__(self, admitted: Callable[[], Mapping[str, str]], largest: int) -> None:
         self._admitted, self._largest = admitted, largest
@@ -109,7 +109,7 @@ class Link:
         nodes = {client: self._state.get_node_id_by_public_key(key) for client, key in keys.items()}
         return {client: Present(node, self._arrivals[node]) for client, node in nodes.items() if node in online}
 
-    def send(self, node: int, letter: bytes, ttl: float) -> str | None:
+    def send(self, node: int, data: bytes, ttl: float) -> str | None:
         about = Metadata(
             run_id=self._running(),
             message_id="",
@@ -121,7 +121,7 @@ class Link:
             ttl=ttl,
             message_type="query",
         )
-        message = make_message(metadata=about, content=packed(letter))
+        message = make_message(metadata=about, content=packed(data))
         with no_object_id_recompute():
             number = message.object_id
             about.__dict__["_message_id"] = number
@@ -139,8 +139,8 @@ class Link:
             reply = self._state.message_ins_id_to_message_res_id.get(number)
             if reply is not None:
                 with contextlib.suppress(IncompleteError):
-                    # What is no letter is handed on as an empty one, as which its reader refuses it.
-                    found[number] = letter_of(reply, self._object, self._largest) or b""
+                    # What is no message is handed on as an empty one, as which its reader refuses it.
+                    found[number] = payload_of(reply, self._object, self._largest) or b""
         return found
 
     def _object(self, name: str) -> bytes:
@@ -182,7 +182,7 @@ def _pem(line: str) -> bytes:
 
 class _Shown(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        return f"{time.strftime('%Y-%m-%d %H:%M:%S')} {record.levelname} {shown(record.getMessage(), 1000)}"
+        return f"{time.strftime('%Y-%m-%d %H:%M:%S')} {record.levelname} {printable(record.getMessage(), 1000)}"
 
 
 def log_to(path: Path) -> None:

@@ -1,6 +1,6 @@
 """A site as a node of Flower's: the site's own process, by Flower's own client.
 
-Flower's node would fetch the app that the coordinator hands out and run it. This one asks for nothing but letters, and
+Flower's node would fetch the app that the coordinator hands out and run it. This one asks for nothing but messages, and
 what it answers is computed by the code that is installed here.
 """
 
@@ -33,11 +33,11 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from fedpub.core.shown import shown
+from fedpub.core.printable import printable
 from fedpub.errors import FedpubError
-from fedpub.flower.exchange import IncompleteError, letter_of, packed
+from fedpub.flower.exchange import IncompleteError, packed, payload_of
 
-LARGEST = 2**31  # bytes of a letter
+LARGEST = 2**31  # bytes of a message
 RESPONSE = 2**26  # of one response: objects are at most 5 MiB
 HEARTBEAT = 20  # seconds; a node is taken to be away after two of them
 TIMEOUT = 30.0
@@ -98,15 +98,15 @@ class Node:
         self._beating.join(TIMEOUT)
 
     def _beat(self) -> None:
-        """While a letter is answered, too, which may take minutes."""
+        """While a message is answered, too, which may take minutes."""
         while not self._ended.wait(HEARTBEAT * random.uniform(0.4, 0.5)):
             if self._number is not None:
                 with contextlib.suppress(Exception):  # the next call of the other thread finds out, and says so
                     beat = SendNodeHeartbeatRequest(node=self._number, heartbeat_interval=HEARTBEAT)
                     self._fleet.SendNodeHeartbeat(beat)
 
-    def next_letter(self) -> tuple[Any, bytes] | None:
-        """What was received, for the reply, and its letter; b"" where it is none of ours, None where nothing came."""
+    def next_message(self) -> tuple[Any, bytes] | None:
+        """What was received, for the reply, and its message; b"" where it is none of ours, None where nothing came."""
         got: tuple[Any, bytes] | None = self._asked(self._pulled)
         return got
 
@@ -124,10 +124,10 @@ class Node:
             self._number = None
             if was_active:  # a coordinator that was started again does not know its nodes any more
                 return self._asked(what)
-            said = f"{error.response.status_code}: {shown(error.response.text.strip())}"
+            said = f"{error.response.status_code}: {printable(error.response.text.strip())}"
             raise ConnectionTroubleError(f"the coordinator refused a request ({said}); trying again") from error
         except Exception as error:  # whatever comes over the line, the site lives
-            raise ConnectionTroubleError(f"the connection failed ({shown(repr(error))}); trying again") from error
+            raise ConnectionTroubleError(f"the connection failed ({printable(repr(error))}); trying again") from error
 
     def _pulled(self, node: NodeNumber) -> tuple[Any, bytes] | None:
         response = self._fleet.PullMessages(PullMessagesRequest(node=node))
@@ -144,13 +144,13 @@ class Node:
                     return content
                 if not found.object_found or self._ended.wait(TRY):  # it may still be on its way to the link
                     break
-            raise IncompleteError(f"the object {shown(name)} of a message is not there")
+            raise IncompleteError(f"the object {printable(name)} of a message is not there")
 
-        letter = letter_of(number, fetch, LARGEST) if received.metadata.message_type == "query" else None
+        data = payload_of(number, fetch, LARGEST) if received.metadata.message_type == "query" else None
         self._fleet.ConfirmMessageReceived(
             ConfirmMessageReceivedRequest(node=node, run_id=run, message_object_id=number)
         )
-        return received, letter or b""
+        return received, data or b""
 
     def _pushed(self, node: NodeNumber, received: Any, answer: bytes) -> None:
         reply = Message(packed(answer), reply_to=received)

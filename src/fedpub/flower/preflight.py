@@ -1,6 +1,6 @@
 """What keeps a site from its coordinator, said in a sentence.
 
-The question goes the way that letters go: with the same library, through the same proxy.
+The question goes the way that messages go: with the same library, through the same proxy.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The coordinator's rounds: what is played with the sites of a folder, whoever carries the letters."""
+"""The coordinator's rounds: what is played with the sites of a folder, whoever carries the messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedpub.errors import FedpubError
 from fedpub.federation.coordinator import SITES, Coordinator, Exchange, Known
 from fedpub.federation.deployed import play
 from fedpub.federation.joining import Finished
-from fedpub.federation.wire import Letter, WireError, decode, encode
+from fedpub.federation.wire import Envelope, WireError, decode, encode
 from fedpub.flower.exchange import FlowerExchange, GridCarrier, Present
 from fedpub.flower.folder import CoordinatorConfig, CoordinatorFolder
 from fedpub.flower.keys import read_admitted
@@ -97,8 +97,8 @@ def _by_claim(grid: Any, carrier: GridCarrier, sites: list[str], run: str) -> Ca
         nodes = {present.node for present in known.values()}
         fresh = {number: Present(node) for number, node in enumerate(grid.get_node_ids()) if node not in nodes}
         if fresh:
-            letter = encode(Letter("hello", {"run": run}, {}))
-            said = FlowerExchange(carrier, lambda: fresh)(dict.fromkeys(fresh, letter), 30.0)
+            data = encode(Envelope("hello", {"run": run}, {}))
+            said = FlowerExchange(carrier, lambda: fresh)(dict.fromkeys(fresh, data), 30.0)
             for number, data in said.items():
                 try:
                     name = decode(data).fields.get("site")

@@ -6,17 +6,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fedpub.core.shown import shown
+from fedpub.core.printable import printable
 from fedpub.errors import FedpubError
 from fedpub.federation.site import Site
-from fedpub.federation.wire import Letter, encode
+from fedpub.federation.wire import Envelope, encode
 from fedpub.flower.keys import private_key, public_line
 from fedpub.flower.preflight import UnreachableError, check_coordinator, context_of
 from fedpub.flower.processes import require_flower
 from fedpub.flower.sites import AUTHORITY, SiteConfig, open_site
 
 AGAIN = 1.0  # seconds before a coordinator that is away is asked again
-FIRST_PAUSE, LAST_PAUSE = 0.1, 0.5  # between two looks for letters
+FIRST_PAUSE, LAST_PAUSE = 0.1, 0.5  # between two looks for messages
 
 
 def run_site(path: Path, say: Callable[[str], None], *, once: bool = False, wait: bool = True) -> None:
@@ -36,11 +36,11 @@ def run_site(path: Path, say: Callable[[str], None], *, once: bool = False, wait
     with Node(config.coordinator, context_of(path / AUTHORITY), private_key(config.key(path))) as node:
         while not (once and site.finished):
             try:
-                got = node.next_letter()
+                got = node.next_message()
                 if got is not None:
                     answer = answered(site, got[1])
                     if site.news:
-                        say(f"site {config.id}: {shown(site.news)}")
+                        say(f"site {config.id}: {printable(site.news)}")
                         site.news = ""
                     node.reply(got[0], answer)
                 now = f"connected to {config.coordinator}"
@@ -55,13 +55,13 @@ def run_site(path: Path, say: Callable[[str], None], *, once: bool = False, wait
                 pause = min(pause, LAST_PAUSE)
 
 
-def answered(site: Site, letter: bytes) -> bytes:
-    """The site's answer: whatever goes wrong with one letter, the next one is answered."""
+def answered(site: Site, data: bytes) -> bytes:
+    """The site's answer: whatever goes wrong with one message, the next one is answered."""
     try:
-        return site.answer(letter)
+        return site.answer(data)
     except Exception as error:
         site.news = f"could not answer the coordinator: {error!r}"
-        return encode(Letter("refused", {"reason": shown(f"the site failed: {type(error).__name__}")}, {}))
+        return encode(Envelope("refused", {"reason": printable(f"the site failed: {type(error).__name__}")}, {}))
 
 
 def _trouble(config: SiteConfig, path: Path) -> str | None:
@@ -69,7 +69,7 @@ def _trouble(config: SiteConfig, path: Path) -> str | None:
     try:
         check_coordinator(config.coordinator, path / AUTHORITY, public_line(config.key(path)))
     except FedpubError as error:
-        return f"{shown(error)}; trying again"
+        return f"{printable(error)}; trying again"
     return None
 
 
@@ -89,6 +89,6 @@ def _introduce(config: SiteConfig, path: Path, say: Callable[[str], None], wait:
             time.sleep(AGAIN)
     if name != config.id:
         raise FedpubError(
-            f"the coordinator at {config.coordinator} knows this site's key as {shown(repr(name))}, not {config.id!r}: "
-            "one of you has to correct the name"
+            f"the coordinator at {config.coordinator} knows this site's key as {printable(repr(name))}, not "
+            f"{config.id!r}: one of you has to correct the name"
         )

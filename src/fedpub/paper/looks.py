@@ -25,7 +25,7 @@ from fedpub.engine.setup import set_up
 from fedpub.engine.simulate import Federation, simulate
 from fedpub.experiment import Experiment
 from fedpub.experiment.prepare import Prepared
-from fedpub.federation.table import by_letters
+from fedpub.federation.in_process import run_in_process
 from fedpub.federation.wire import Precision
 from fedpub.store.record import Row
 
@@ -68,7 +68,7 @@ def communities(missing_KK: np.ndarray, ready: Prepared) -> list[int]:
 
 def rounded(experiment: Experiment, ready: Prepared, precision: Precision) -> dict[str, Any]:
     """The summary of the same run where sites round what they send up."""
-    return by_letters(experiment, precision, ready=ready)[0]
+    return run_in_process(experiment, precision, ready=ready)[0]
 
 
 def masks(experiment: Experiment, ready: Prepared) -> dict[str, Any]:

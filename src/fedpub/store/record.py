@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedpub.core.best import LEVEL, START, better, told_loss
+from fedpub.core.best import LEVEL, START, better, rounded_loss
 from fedpub.engine.rounds import Round
 
 SUMS = ("took_part", "bytes_up", "bytes_down")
@@ -55,7 +55,7 @@ class Row:
 
     def _standing(self) -> tuple[float, float]:
         """The mean validation value, and the mean of the losses as a coordinator would know them."""
-        losses = [told_loss(loss) for loss in self.clients["val_loss"]]
+        losses = [rounded_loss(loss) for loss in self.clients["val_loss"]]
         return self.mean("val"), float(np.nanmean(losses)) if not np.isnan(losses).all() else float("nan")
 
 

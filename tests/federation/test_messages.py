@@ -1,4 +1,4 @@
-"""Letters of a hostile coordinator at a site: whatever they hold is answered or refused, and the next one is heard."""
+"""Messages of a hostile coordinator at a site: whatever they hold is answered or refused, and the next one is heard."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from test_federation import RUN, coordinator, number_of, small
 
 from fedpub.federation.deployed import play
-from fedpub.federation.fields import ASKED
+from fedpub.federation.in_process import InProcessSites
 from fedpub.federation.part import OnePiece
 from fedpub.federation.site import Site
-from fedpub.federation.table import Table
-from fedpub.federation.wire import Letter, decode, encode
+from fedpub.federation.validate.fields import ASKED
+from fedpub.federation.wire import Envelope, decode, encode
 from fedpub.store.directory import read_rows
 
 ANYTHING = st.recursive(
@@ -30,26 +30,26 @@ ANYTHING = st.recursive(
 
 
 @functools.cache
-def letters() -> tuple[Path, dict[str, Letter]]:
-    """A folder of a site that has begun, and a good letter of every kind."""
-    folder = Path(tempfile.mkdtemp(prefix="fedpub-letters-"))
+def messages() -> tuple[Path, dict[str, Envelope]]:
+    """A folder of a site that has begun, and a good message of every kind."""
+    folder = Path(tempfile.mkdtemp(prefix="fedpub-messages-"))
     experiment = small("fedavg", rounds=3)
-    table = Table(folder, experiment)
-    leader, seen = coordinator(table, experiment), {}
+    sites = InProcessSites(folder, experiment)
+    leader, seen = coordinator(sites, experiment), {}
 
     def watch(asked, deadline):
-        seen.update({decode(letter).kind: decode(letter) for letter in asked.values()})
-        return table(asked, deadline)
+        seen.update({decode(envelope).kind: decode(envelope) for envelope in asked.values()})
+        return sites(asked, deadline)
 
     leader._exchange = watch
     known = leader.prepare()
     w0 = {name: leaf.unsqueeze(0) for name, leaf in leader.first_weights(known).items()}
     held = {name: seen["begin"].fields[name] for name in ("experiment", "client", "classes", "precision")}
-    seen["round"] = Letter("round", {"run": RUN, "round": 1, "base": 0, "best": 0}, {"weights": w0})
-    seen["finish"] = Letter("finish", {"run": RUN, "base": 0, "best": 0}, {})
-    seen["setup"] = Letter("setup", {"run": RUN, "step": 0}, {})
-    seen["ready"] = Letter("ready", {"run": RUN}, {})
-    seen["join"] = Letter("join", {"run": RUN, "epochs": 20, "step": "near", "nearest": {}, **held}, {"weights": w0})
+    seen["round"] = Envelope("round", {"run": RUN, "round": 1, "base": 0, "best": 0}, {"weights": w0})
+    seen["finish"] = Envelope("finish", {"run": RUN, "base": 0, "best": 0}, {})
+    seen["setup"] = Envelope("setup", {"run": RUN, "step": 0}, {})
+    seen["ready"] = Envelope("ready", {"run": RUN}, {})
+    seen["join"] = Envelope("join", {"run": RUN, "epochs": 20, "step": "near", "nearest": {}, **held}, {"weights": w0})
     return folder / "site-0", seen
 
 
@@ -60,7 +60,7 @@ def site_at(folder: Path) -> Site:
 @given(st.data())
 @settings(max_examples=150, deadline=None)
 def test_whatever_the_fields_hold_is_answered_or_refused(data):
-    folder, good = letters()
+    folder, good = messages()
     site = site_at(folder)
     kind = data.draw(st.sampled_from(sorted(good)))
     fields = dict(good[kind].fields)
@@ -69,10 +69,10 @@ def test_whatever_the_fields_hold_is_answered_or_refused(data):
     if data.draw(st.booleans()):
         del fields[name]
     try:
-        letter = encode(replace(good[kind], fields=fields, message={}))
+        envelope = encode(replace(good[kind], fields=fields, message={}))
     except ValueError:
         return
-    answer = decode(site.answer(letter))
+    answer = decode(site.answer(envelope))
     assert answer.kind in ("refused", "lost", "hello", "begun", "ready", "finished")
     if answer.kind == "refused":
         assert 0 < len(answer.fields["reason"]) <= 200
@@ -82,18 +82,18 @@ def test_whatever_the_fields_hold_is_answered_or_refused(data):
 @pytest.mark.parametrize("kind", sorted(ASKED))
 @pytest.mark.parametrize("value", [math.inf, math.nan, 10**400, 2**63, -1, True, 1.0, "1", None, [], {}])
 def test_no_number_of_another_kind_is_taken_for_one(kind, value):
-    folder, good = letters()
+    folder, good = messages()
     for name in {"round", "base", "best", "step", "client", "attempt", "epochs"} & ASKED[kind].keys():
-        letter = replace(good[kind], fields={**good[kind].fields, name: value})
-        answer = decode(site_at(folder).answer(encode(letter)))
+        envelope = replace(good[kind], fields={**good[kind].fields, name: value})
+        answer = decode(site_at(folder).answer(encode(envelope)))
         assert answer.kind == "refused"
         assert name in answer.fields["reason"]
 
 
 @given(st.binary(max_size=200))
 @settings(max_examples=50, deadline=None)
-def test_what_is_no_letter_is_refused(data):
-    folder, _ = letters()
+def test_what_is_no_message_is_refused(data):
+    folder, _ = messages()
     assert decode(site_at(folder).answer(data)).kind == "refused"
 
 
@@ -107,12 +107,12 @@ def test_what_is_no_letter_is_refused(data):
     ],
 )
 def test_a_round_with_other_tensors_is_refused(message):
-    folder, good = letters()
+    folder, good = messages()
     assert decode(site_at(folder).answer(encode(replace(good["round"], message=message)))).kind == "refused"
 
 
 def test_an_error_nobody_thought_of_is_refused_too(monkeypatch):
-    folder, good = letters()
+    folder, good = messages()
     site = site_at(folder)
     monkeypatch.setattr(Site, "part", lambda *_: 1 / 0)
     answer = decode(site.answer(encode(good["ready"])))
@@ -122,7 +122,7 @@ def test_an_error_nobody_thought_of_is_refused_too(monkeypatch):
 def test_a_site_whose_state_is_damaged_begins_anew(tmp_path):
     """A flipped bit in its weights is not trained on."""
     experiment, events = small("fedpub", rounds=4), []
-    table = Table(tmp_path / "sites", experiment)
+    sites = InProcessSites(tmp_path / "sites", experiment)
 
     def flips(asked, deadline):
         if 3 in number_of(asked) and not events:
@@ -130,9 +130,9 @@ def test_a_site_whose_state_is_damaged_begins_anew(tmp_path):
             whole = bytearray(path.read_bytes())
             whole[-40] ^= 64
             path.write_bytes(bytes(whole))
-        return table(asked, deadline)
+        return sites(asked, deadline)
 
-    play(coordinator(table, experiment, exchange=flips, events=events), tmp_path / "deployed")
+    play(coordinator(sites, experiment, exchange=flips, events=events), tmp_path / "deployed")
     assert [event[:3] for event in events] == [(1, "began anew", 3), (1, "left out", 3)]
     assert events[0][3] == "site 'site-1' cannot use its round-2.safetensors, which is damaged"
     assert [row.clients["took_part"] for row in read_rows(tmp_path / "deployed")][2:] == [[1, 0, 1, 1], [1, 1, 1, 1]]

@@ -13,9 +13,9 @@ from fedpub.core.tree import Message, Tree, leaves, tree, unlike
 from fedpub.data.clients.split import Ratios
 from fedpub.data.clients.stack import stack
 from fedpub.data.graph import Graph
-from fedpub.federation.fields import MOST_EXAMPLES, is_metric
-from fedpub.federation.plausible import beyond
-from fedpub.federation.wire import Letter
+from fedpub.federation.validate.fields import MOST_EXAMPLES, is_metric
+from fedpub.federation.validate.weights import beyond
+from fedpub.federation.wire import Envelope
 
 FAR = 100  # times as many training examples as the split and the test set say
 NODES = 24  # of the graph that shows what an upload looks like
@@ -44,7 +44,7 @@ class Expected:
         _, upload, _ = algorithm.client(ctx, algorithm.init_client(w0, 1), message, data)
         return Expected(upload, algorithm.send(algorithm.init_server(w0, 1), torch.tensor([0])), ctx)
 
-    def problem(self, answer: Letter, number: int, examples: int = MOST_EXAMPLES) -> str | None:
+    def problem(self, answer: Envelope, number: int, examples: int = MOST_EXAMPLES) -> str | None:
         """Why an answer to round `number` is refused, in a few words; None where it is good.
 
         `examples` are the most that the site can have.

@@ -1,4 +1,4 @@
-"""Sites around one table: letters are handed over in this process, and go through bytes and files all the same."""
+"""All sites of a federation in this process: messages are still encoded, and states still go through files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedpub.store.directory import read_rows
 from fedpub.store.record import Row
 
 
-class Table:
+class InProcessSites:
     """An exchange with a site for every client of an experiment, each in a folder of its own."""
 
     def __init__(
@@ -41,17 +41,17 @@ class Table:
         """Every site's process dies: only what is on disk is left."""
         self.sites = {}
 
-    def __call__(self, letters: Mapping[int, bytes], deadline: float) -> dict[int, bytes]:
-        return {client: self.site(client).answer(letter) for client, letter in letters.items()}
+    def __call__(self, messages: Mapping[int, bytes], deadline: float) -> dict[int, bytes]:
+        return {client: self.site(client).answer(message) for client, message in messages.items()}
 
 
-def by_letters(
+def run_in_process(
     experiment: Experiment, precision: Precision, root: Path | None = None, ready: Prepared | None = None
 ) -> tuple[dict[str, Any], Row]:
     """An experiment whose uploads are rounded as those of sites: its summary and its last round."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        table = Table(place / "sites", experiment, root, ready)
+        sites = InProcessSites(place / "sites", experiment, root, ready)
         terms = Terms(precision=precision)
-        coordinator = Coordinator(experiment, "0" * 16, table.names, table, place / "sites", terms)
+        coordinator = Coordinator(experiment, "0" * 16, sites.names, sites, place / "sites", terms)
         return play(coordinator, place / "run"), read_rows(place / "run")[-1]

@@ -1,4 +1,4 @@
-"""What the fields of a letter may hold, in either direction: checked here, before anybody uses them."""
+"""What the fields of a message may hold, in either direction: checked here, before anybody uses them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from reprlib import repr as shortened  # what a stranger wrote may be long
 from typing import Any
 
-from fedpub.core.best import DIGITS, told_loss
+from fedpub.core.best import DIGITS, rounded_loss
 from fedpub.errors import FedpubError
-from fedpub.federation.wire import LONGEST_NAME, PRECISIONS, Letter
+from fedpub.federation.wire import LONGEST_NAME, PRECISIONS, Envelope
 
 MOST_ROUNDS = 1_000_000
 MOST_SITES = 100_000
@@ -90,14 +90,14 @@ ANSWERED: dict[str, dict[str, Rule]] = {
 }
 
 
-def check_fields(letter: Letter, rules: Mapping[str, Rule]) -> None:
-    """That a letter has these fields and that each holds what it may."""
+def check_fields(envelope: Envelope, rules: Mapping[str, Rule]) -> None:
+    """That a message has these fields and that each holds what it may."""
     for name, (good, words) in rules.items():
-        if name not in letter.fields:
-            raise FedpubError(f"the letter {shortened(letter.kind)} lacks {name}")
-        if not good(letter.fields[name]):
+        if name not in envelope.fields:
+            raise FedpubError(f"the message {shortened(envelope.kind)} lacks {name}")
+        if not good(envelope.fields[name]):
             raise FedpubError(
-                f"{name} of the letter {shortened(letter.kind)} is {_seen(letter.fields[name])}, not {words}"
+                f"{name} of the message {shortened(envelope.kind)} is {_seen(envelope.fields[name])}, not {words}"
             )
 
 
@@ -107,7 +107,7 @@ def _seen(value: Any) -> str:
     return shortened(value)
 
 
-def told(metrics: Mapping[str, float]) -> dict[str, float]:
+def rounded_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
     """Metrics as they leave a site, with four digits, which are enough to look at and to choose by.
 
     The validation value is a count of right answers, by which rounds are compared: it stays as it is.
@@ -118,4 +118,4 @@ def told(metrics: Mapping[str, float]) -> dict[str, float]:
 def _rounded(name: str, value: float) -> float:
     if name == "val":
         return value
-    return told_loss(value) if name == "val_loss" else round(value, DIGITS)
+    return rounded_loss(value) if name == "val_loss" else round(value, DIGITS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 LONGEST = 200
 
 
-def shown(text: object, longest: int = LONGEST) -> str:
+def printable(text: object, longest: int = LONGEST) -> str:
     """One line of at most `longest` characters; what is not printable, such as an escape code, is spelt out."""
     said = str(text)
     spelt = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in said[: 2 * longest])

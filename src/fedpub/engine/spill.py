@@ -17,7 +17,7 @@ from torch import Tensor
 from fedpub.core.tree import State, pack, put, unpack
 
 
-class Shelf:
+class Spill:
     def __init__(self, folder: Path, clients: int) -> None:
         self._folder = folder
         self._clients = clients
