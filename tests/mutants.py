@@ -408,7 +408,7 @@ TABLE = (
     # engine: federate
     M(
         "federate-set-up-undeclared",
-        "federation/coordinator.py",
+        "federation/preparation.py",
         "extra = sorted(set(upload) - self.algorithm.uploads)",
         "extra = []",
         "federation/test_coordinator.py::test_what_a_site_sends_before_the_rounds_is_looked_at",
@@ -444,8 +444,8 @@ TABLE = (
     M(
         "federate-begins-anew-as-before",
         "federation/coordinator.py",
-        "self._begin(client, known, number))}, self.terms.deadline)",
-        "self._begin(client, known, 0))}, self.terms.deadline)",
+        "self.preparation.begin(client, known, number)",
+        "self.preparation.begin(client, known, 0)",
         "federation/test_coordinator.py::test_a_site_that_lost_its_state_begins_anew_and_is_asked_from_the_start",
     ),
     M(
@@ -471,14 +471,14 @@ TABLE = (
     ),
     M(
         "federate-first-site-s-classes",
-        "federation/coordinator.py",
-        'classes |= dict.fromkeys(said[client].fields["classes"])',
-        'classes = classes or dict.fromkeys(said[client].fields["classes"])',
+        "federation/preparation.py",
+        'classes |= dict.fromkeys(answers[client].fields["classes"])',
+        'classes = classes or dict.fromkeys(answers[client].fields["classes"])',
         "federation/test_coordinator.py::test_the_classes_of_a_run_are_those_of_all_sites",
     ),
     M(
         "federate-everybody-idle",
-        "federation/coordinator.py",
+        "federation/preparation.py",
         'if one["idle"])',
         ")",
         "federation/test_coordinator.py::test_the_classes_of_a_run_are_those_of_all_sites",
@@ -520,7 +520,7 @@ TABLE = (
     ),
     M(
         "federate-set-up-bytes",
-        "federation/coordinator.py",
+        "federation/preparation.py",
         "down + sum(map(len, messages.values()))",
         "down",
         "federation/test_coordinator.py::test_set_up_counts_the_messages_of_both_directions",
@@ -528,7 +528,7 @@ TABLE = (
     # engine: joining, refusal, wire, setup
     M(
         "set-up-values-unchecked",
-        "federation/coordinator.py",
+        "federation/preparation.py",
         "wrong = wrong_values(upload)",
         "wrong = None",
         "federation/test_refusal.py::test_a_malformed_set_up_names_its_site",

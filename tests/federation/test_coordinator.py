@@ -12,8 +12,10 @@ import torch
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.federation import coordinator as federate
-from fedpub.federation.coordinator import Coordinator, Known, Terms, _first, _measured
+from fedpub.federation.coordinator import Coordinator, _first, _measured
 from fedpub.federation.in_process import InProcessSites
+from fedpub.federation.known import Known
+from fedpub.federation.requests import Terms
 from fedpub.federation.validate.upload import wrong_values
 from fedpub.federation.wire import Envelope, decode, encode
 
@@ -221,7 +223,7 @@ def test_what_a_site_sends_before_the_rounds_is_looked_at(tmp_path):
 
     def wrong(**changes: Any) -> str | None:
         upload = {"features": {**whole, **changes.pop("features", {})}, **changes}
-        return coordinator._wrong_set_up(known(), 0, coordinator.algorithm.setup().init_server(3), 1, upload)
+        return coordinator.preparation.problem(known(), 0, coordinator.algorithm.setup().init_server(3), 1, upload)
 
     assert wrong() is None
     assert "['labels'], which the method does not declare" in str(wrong(labels=torch.ones(1, 3)))

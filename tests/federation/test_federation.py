@@ -16,11 +16,13 @@ from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.experiment.prepare import prepare
 from fedpub.federation import coordinator as federate
-from fedpub.federation.coordinator import Coordinator, Known, Terms, _first, _measured
+from fedpub.federation.coordinator import Coordinator, _first, _measured
 from fedpub.federation.deployed import play
 from fedpub.federation.in_process import InProcessSites
 from fedpub.federation.joining import Finished, check_joinable
+from fedpub.federation.known import Known
 from fedpub.federation.part import OnePiece
+from fedpub.federation.requests import Terms
 from fedpub.federation.site import Site, check_agreed
 from fedpub.federation.wire import Envelope, decode, encode
 from fedpub.runs.simulated import run

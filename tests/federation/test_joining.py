@@ -15,8 +15,8 @@ from fedpub.algorithms import FedAvg
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.federation import joining
-from fedpub.federation.coordinator import Known
 from fedpub.federation.joining import EPOCHS, Finished, answer_join
+from fedpub.federation.known import Known
 from fedpub.federation.wire import Envelope, decode, encode
 from small import context
 

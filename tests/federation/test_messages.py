@@ -41,7 +41,7 @@ def messages() -> tuple[Path, dict[str, Envelope]]:
         seen.update({decode(envelope).kind: decode(envelope) for envelope in asked.values()})
         return sites(asked, deadline)
 
-    leader._exchange = watch
+    leader.requests.exchange = watch
     known = leader.prepare()
     w0 = {name: leaf.unsqueeze(0) for name, leaf in leader.first_weights(known).items()}
     held = {name: seen["begin"].fields[name] for name in ("experiment", "client", "classes", "precision")}

@@ -15,12 +15,13 @@ from fedpub.algorithms import FedAvg
 from fedpub.algorithms.fedgnn import SimilarNodes
 from fedpub.core.tree import tree
 from fedpub.federation import joining
-from fedpub.federation.coordinator import Known, Terms
 from fedpub.federation.deployed import play
 from fedpub.federation.in_process import InProcessSites
 from fedpub.federation.joining import Finished
+from fedpub.federation.known import Known
 from fedpub.federation.ledger import ANEW, BACK, EVERY
 from fedpub.federation.part import OnePiece
+from fedpub.federation.requests import Terms
 from fedpub.federation.site import Site, _with_feedback
 from fedpub.federation.validate.weights import implausible
 from fedpub.federation.wire import Envelope, decode, encode

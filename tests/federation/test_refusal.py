@@ -12,9 +12,9 @@ from test_federation import TERMS, assert_same_rows, coordinator, number_of, sma
 
 from fedpub.algorithms.fedgnn import SimilarNodes
 from fedpub.errors import FedpubError
-from fedpub.federation.coordinator import Terms
 from fedpub.federation.deployed import play
 from fedpub.federation.in_process import InProcessSites
+from fedpub.federation.requests import Terms
 from fedpub.federation.validate.upload import Expected, _too_far, most_examples
 from fedpub.federation.wire import Envelope, decode, encode
 from fedpub.store.directory import read_rows

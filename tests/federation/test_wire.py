@@ -21,7 +21,8 @@ from fedpub.algorithms.fedpub import sent_entries
 from fedpub.core.tree import Message, pack
 from fedpub.engine.size import message_bytes
 from fedpub.errors import FedpubError
-from fedpub.federation.wire import DTYPES, Envelope, Precision, WireError, decode, describe, encode
+from fedpub.federation.wire import Envelope, decode, describe, encode
+from fedpub.federation.wire_header import DTYPES, Precision, WireError
 
 NAN, INF = math.nan, math.inf
 CPU = torch.device("cpu")

@@ -24,7 +24,7 @@ from fedpub.data.clients.subgraph_files import write_subgraph
 from fedpub.data.datasets import load
 from fedpub.experiment import Experiment
 from fedpub.experiment.prepare import prepare
-from fedpub.federation.coordinator import Terms
+from fedpub.federation.requests import Terms
 from fedpub.flower.folder import CoordinatorConfig
 from fedpub.flower.gate import Gate
 from fedpub.flower.keys import admit, make_authority, make_certificate, make_site_key

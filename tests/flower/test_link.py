@@ -32,7 +32,8 @@ from fedpub.core.printable import printable
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.experiment.prepare import prepare
-from fedpub.federation.coordinator import Coordinator, Terms
+from fedpub.federation.coordinator import Coordinator
+from fedpub.federation.requests import Terms
 from fedpub.federation.wire import Envelope, decode, encode
 from fedpub.flower import coordinator as coordinating
 from fedpub.flower import gate as gates

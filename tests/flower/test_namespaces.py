@@ -19,7 +19,7 @@ from test_federation import simulate_without
 from fedpub.data.clients.subgraph_files import write_subgraph
 from fedpub.experiment import Experiment
 from fedpub.experiment.prepare import prepare
-from fedpub.federation.coordinator import Terms
+from fedpub.federation.requests import Terms
 from fedpub.flower.folder import CoordinatorConfig, CoordinatorFolder
 from fedpub.flower.keys import admit, make_authority, make_certificate, make_site_key
 from fedpub.flower.processes import start, stop

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedpub.experiment import Experiment
 from fedpub.federation.in_process import run_in_process
-from fedpub.federation.wire import Precision
+from fedpub.federation.wire_header import Precision
 
 # How strongly masks are driven to zero: the L1 and the masks' learning rate.
 STRENGTHS: dict[str, dict[str, Any]] = {

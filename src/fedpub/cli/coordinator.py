@@ -18,7 +18,7 @@ from fedpub.cli.run import OneRun, named_method
 from fedpub.cli.show import as_json, show_result
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
-from fedpub.federation.coordinator import Terms
+from fedpub.federation.requests import Terms
 from fedpub.runs.progress import progress, say
 from fedpub.runs.simulated import Result
 from fedpub.store.directory import RunDirectory, read_rows

@@ -10,11 +10,12 @@ from typing import Any
 from fedpub.data.clients.subgraph_files import write_subgraph
 from fedpub.experiment import Experiment
 from fedpub.experiment.prepare import Prepared, prepare
-from fedpub.federation.coordinator import Coordinator, Terms
+from fedpub.federation.coordinator import Coordinator
 from fedpub.federation.deployed import play
 from fedpub.federation.part import OnePiece
+from fedpub.federation.requests import Terms
 from fedpub.federation.site import Site
-from fedpub.federation.wire import Precision
+from fedpub.federation.wire_header import Precision
 from fedpub.store.directory import read_rows
 from fedpub.store.record import Row
 

@@ -27,8 +27,9 @@ from fedpub.core.tree import Message, State, Tree, mix, tensor, tree
 from fedpub.engine.rounds import measure
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
-from fedpub.federation.coordinator import Exchange, Known
+from fedpub.federation.known import Known
 from fedpub.federation.part import Part
+from fedpub.federation.requests import Exchange
 from fedpub.federation.validate.fields import rounded_metrics
 from fedpub.federation.wire import Envelope, decode, encode
 

@@ -24,7 +24,7 @@ from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.federation.validate.upload import wrong_values
 from fedpub.federation.validate.weights import implausible
-from fedpub.federation.wire import Precision
+from fedpub.federation.wire_header import Precision
 
 
 class Source(Protocol):

@@ -34,7 +34,8 @@ from fedpub.federation.ledger import FILE as LEDGER
 from fedpub.federation.ledger import Ledger
 from fedpub.federation.part import LostError, OwnGraph, Part, Source, _known, _numbers
 from fedpub.federation.validate.fields import ASKED, check_fields, rounded_metrics
-from fedpub.federation.wire import Envelope, Precision, decode, encode
+from fedpub.federation.wire import Envelope, decode, encode
+from fedpub.federation.wire_header import Precision
 from fedpub.store.model_files import ModelCard, save_model
 
 RUN = re.compile(r"[0-9a-f]{16}")

@@ -14,8 +14,8 @@ from typing import Any
 from fedpub.core.files import write_text
 from fedpub.core.printable import printable
 from fedpub.errors import FedpubError
-from fedpub.federation.coordinator import SITES
 from fedpub.federation.joining import check_joinable
+from fedpub.federation.known import SITES
 from fedpub.flower.folder import CoordinatorConfig, CoordinatorFolder
 from fedpub.flower.keys import check_certificate, read_admitted
 from fedpub.flower.processes import require_flower

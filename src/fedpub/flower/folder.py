@@ -15,7 +15,7 @@ from fedpub.core.files import append_line, write_text
 from fedpub.core.printable import printable
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
-from fedpub.federation.coordinator import Terms
+from fedpub.federation.requests import Terms
 
 CONFIG = "coordinator.json"
 

@@ -16,7 +16,7 @@ from fedpub.data.clients.subgraph_files import write_subgraph
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.experiment.prepare import Prepared, prepare
-from fedpub.federation.coordinator import Terms
+from fedpub.federation.requests import Terms
 from fedpub.flower.coordinator import Running
 from fedpub.flower.folder import CoordinatorConfig, CoordinatorFolder
 from fedpub.flower.keys import admit, make_authority, make_certificate, make_site_key

@@ -10,10 +10,13 @@ from typing import Any
 import torch
 
 from fedpub.errors import FedpubError
-from fedpub.federation.coordinator import SITES, Coordinator, Exchange, Known
+from fedpub.federation.coordinator import Coordinator
 from fedpub.federation.deployed import play
 from fedpub.federation.joining import Finished
-from fedpub.federation.wire import Envelope, WireError, decode, encode
+from fedpub.federation.known import SITES, Known
+from fedpub.federation.requests import Exchange
+from fedpub.federation.wire import Envelope, decode, encode
+from fedpub.federation.wire_header import WireError
 from fedpub.flower.exchange import FlowerExchange, GridCarrier, Present
 from fedpub.flower.folder import CoordinatorConfig, CoordinatorFolder
 from fedpub.flower.keys import read_admitted

@@ -26,7 +26,7 @@ from fedpub.engine.simulate import Federation, simulate
 from fedpub.experiment import Experiment
 from fedpub.experiment.prepare import Prepared
 from fedpub.federation.in_process import run_in_process
-from fedpub.federation.wire import Precision
+from fedpub.federation.wire_header import Precision
 from fedpub.store.record import Row
 
 REPEATS = 5  # timings of which the median counts

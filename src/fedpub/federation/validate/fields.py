@@ -9,7 +9,8 @@ from typing import Any
 
 from fedpub.core.best import DIGITS, rounded_loss
 from fedpub.errors import FedpubError
-from fedpub.federation.wire import LONGEST_NAME, PRECISIONS, Envelope
+from fedpub.federation.wire import Envelope
+from fedpub.federation.wire_header import LONGEST_NAME, PRECISIONS
 
 MOST_ROUNDS = 1_000_000
 MOST_SITES = 100_000

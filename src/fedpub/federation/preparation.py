@@ -1,0 +1,121 @@
+"""Before the first round: every site says what data it has, begins the run, and takes part in the method's set-up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+
+from fedpub.algorithms.protocol import Algorithm, ChecksUploads, Context, NeedsSetup, Place
+from fedpub.core.printable import printable
+from fedpub.core.tree import Message, State
+from fedpub.engine.setup import OnStep
+from fedpub.errors import FedpubError
+from fedpub.experiment import Experiment
+from fedpub.federation.known import Known
+from fedpub.federation.requests import Requests
+from fedpub.federation.validate.fields import ANSWERED, MOST_CLASSES
+from fedpub.federation.validate.upload import wrong_values
+from fedpub.federation.wire import Envelope, encode
+
+
+@dataclass(frozen=True, eq=False)
+class Preparation:
+    """The coordinator's side of everything that happens once."""
+
+    experiment: Experiment
+    algorithm: Algorithm
+    ctx: Context
+    run: str
+    requests: Requests
+
+    def prepare(self, on_step: OnStep | None = None) -> Known:
+        """What the coordinator knows of its sites when the rounds begin."""
+        requests, known, cost = self.requests, self.hello(), None
+        sets_up = isinstance(self.algorithm, NeedsSetup)
+        rules = ANSWERED["begun, before a set-up" if sets_up else "begun"]
+        ready = requests.ask_all("begun", lambda client: self.begin(client, known, 0), rules)
+        if sets_up:
+            cost = self.set_up(known, on_step)
+            ready = requests.ask_all("ready", lambda _: Envelope("ready", {"run": self.run}, {}))
+        names = {*self.ctx.task.metrics, "sparsity"}
+        fields = [ready[client].fields for client in requests.everyone]
+        for client, one in enumerate(fields):
+            requests.require(client, set(one["metrics"]) == names, "its metrics are not those of the task")
+        return replace(
+            known,
+            test_sizes=tuple(one["test_size"] for one in fields),
+            idle=tuple(client for client, one in enumerate(fields) if one["idle"]),
+            metrics=tuple(one["metrics"] for one in fields),
+            setup=cost,
+        )
+
+    def hello(self) -> Known:
+        requests, sites = self.requests, self.requests.sites
+        answers = requests.ask_all("hello", lambda _: Envelope("hello", {"run": self.run}, {}))
+        features = {client: answers[client].fields["features"] for client in requests.everyone}
+        for client, count in features.items():
+            if count != features[0]:
+                raise FedpubError(
+                    f"site {sites[client]!r} has {count} features and {sites[0]!r} {features[0]}: "
+                    "all sites need the same columns in the same order; encode them alike"
+                )
+        classes: dict[str, None] = {}
+        for client in requests.everyone:
+            classes |= dict.fromkeys(answers[client].fields["classes"])
+            few = len(classes) <= MOST_CLASSES
+            requests.require(client, few, f"with its classes there are {len(classes):,}, more than {MOST_CLASSES:,}")
+        return Known(tuple(sites), features[0], tuple(classes))
+
+    def begin(self, client: int, known: Known, attempt: int) -> Envelope:
+        """What tells a site to begin; a higher attempt makes it begin anew."""
+        fields = {"run": self.run, "experiment": self.experiment.to_json(), "client": client, "attempt": attempt}
+        precision = self.requests.terms.precision
+        return Envelope("begin", fields | {"classes": list(known.classes), "precision": precision}, {})
+
+    def set_up(self, known: Known, on_step: OnStep | None) -> Mapping[str, float]:
+        """All exchanges of the method's set-up; what they cost."""
+        assert isinstance(self.algorithm, NeedsSetup)
+        began, setup, requests = time.monotonic(), self.algorithm.setup(), self.requests
+        server = setup.init_server(len(requests.sites))
+        up = down = 0
+        for step, name in enumerate(setup.steps):
+            messages = {
+                client: encode(Envelope("setup", {"run": self.run, "step": step}, setup.send(server, step, client)))
+                for client in requests.everyone
+            }
+            sizes: dict[int, int] = {}
+            answers = requests.ask_all("setup", messages.__getitem__, sizes=sizes)
+            up, down = up + sum(sizes.values()), down + sum(map(len, messages.values()))
+            uploads = [answers[client].message for client in requests.everyone]
+            for client, upload in enumerate(uploads):
+                wrong = self.problem(known, step, server, client, upload)
+                requests.require(client, not wrong, str(wrong))
+            try:
+                server = setup.server(self.ctx, step, server, uploads)
+            except (KeyError, ValueError, TypeError, IndexError, RuntimeError) as error:
+                raise FedpubError(
+                    f"what the sites sent for {name!r} before the first round cannot be combined ({printable(error)}); "
+                    "check their data and versions, then begin the run again"
+                ) from error
+            if on_step:
+                on_step(name, step + 1, len(setup.steps))
+        return {"setup_bytes_up": up, "setup_bytes_down": down, "setup_seconds": time.monotonic() - began}
+
+    def problem(self, known: Known, step: int, server: State, client: int, upload: Message) -> str | None:
+        """Why a set-up upload is refused; None if it is good."""
+        assert isinstance(self.algorithm, NeedsSetup)
+        extra = sorted(set(upload) - self.algorithm.uploads)
+        if extra:
+            return f"it sent {printable(extra)}, which the method does not declare"
+        setup = self.algorithm.setup()
+        wrong = wrong_values(upload)
+        if not wrong and isinstance(setup, ChecksUploads):
+            place = Place(len(known.classes), torch.device("cpu"), getattr(torch, self.experiment.dtype))
+            try:
+                wrong = setup.problem(self.ctx, step, server, client, upload, known.features, place)
+            except Exception as error:
+                wrong = f"what it sent before the first round cannot be read: {error}"
+        return printable(wrong) if wrong else None

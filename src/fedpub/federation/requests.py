@@ -1,0 +1,121 @@
+"""The coordinator's requests to sites: deadlines, patience, and answers that cannot be used.
+
+How bytes travel is left to an `Exchange`. Every exchange has a deadline, and sites that miss it are left out of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from fedpub.core.printable import printable
+from fedpub.errors import FedpubError
+from fedpub.federation.validate.fields import ANSWERED, Rule, check_fields
+from fedpub.federation.wire import Envelope, decode, encode
+from fedpub.federation.wire_header import Precision
+
+PAUSE = 2.0  # seconds before asking again when too few sites answered
+
+
+class Exchange(Protocol):
+    """Carries messages to sites by their number and returns the answers that arrive within the deadline."""
+
+    def __call__(self, messages: Mapping[int, bytes], deadline: float) -> dict[int, bytes]: ...
+
+
+# (site or None, what happened, in which round, why)
+OnEvent = Callable[[int | None, str, int, str], None]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How a federation deals with sites that are slow, silent or wrong."""
+
+    deadline: float = 300.0
+    """Seconds that a site has for an answer."""
+    patience: float = 86400.0
+    """Seconds to wait for enough sites before giving up."""
+    min_sites: int = 0
+    """Sites that a round needs; 0: half of those that were chosen."""
+    precision: Precision = "exact"
+    """How uploaded weights are rounded: exact, float16 or int8; what rounding loses is added to the next upload."""
+    max_message: int = 1024
+    """MiB that a message may have, also after decoding."""
+
+    def check(self) -> None:
+        for name in ("deadline", "patience", "max_message"):
+            if not getattr(self, name) > 0:
+                raise FedpubError(f"--{name.replace('_', '-')} {getattr(self, name)} is not possible; give more than 0")
+        if self.min_sites < 0:
+            raise FedpubError(f"--min-sites {self.min_sites} is not possible; give 0 or more")
+
+
+class Requests:
+    """Asks the sites of a run and reads their answers."""
+
+    def __init__(self, sites: Sequence[str], exchange: Exchange, terms: Terms, on_event: OnEvent) -> None:
+        self.sites, self.terms, self.exchange, self.event = list(sites), terms, exchange, on_event
+
+    @property
+    def everyone(self) -> list[int]:
+        return list(range(len(self.sites)))
+
+    def ask(self, messages: Mapping[int, bytes], number: int = 0) -> dict[int, tuple[Envelope, int]]:
+        """The readable answers of one exchange, with their bytes; `number` is the round, for the log."""
+        answers = {}
+        for client, data in self.exchange(messages, self.terms.deadline).items():
+            try:
+                answers[client] = decode(data, self.terms.max_message * 2**20), len(data)
+            except Exception as error:  # whatever one site sent: the others' answers are good
+                self.event(client, "refused", number, printable(error))
+        return answers
+
+    def ask_all(
+        self,
+        kind: str,
+        message: Callable[[int], Envelope | bytes],
+        rules: Mapping[str, Rule] | None = None,
+        sizes: dict[int, int] | None = None,
+    ) -> dict[int, Envelope]:
+        """The answers of that kind of all sites; a run cannot begin without one of them.
+
+        Their fields follow `rules`, by default those of the kind; `sizes` is filled with the answers' bytes.
+        """
+        missing, found = set(self.everyone), {}
+        until = time.monotonic() + self.terms.patience
+        while missing:
+            asked = {client: message(client) for client in sorted(missing)}
+            encoded = {client: one if isinstance(one, bytes) else encode(one) for client, one in asked.items()}
+            for client, (answer, size) in self.ask(encoded).items():
+                self.require(client, answer.kind == kind, reason_of(answer))
+                try:
+                    check_fields(answer, ANSWERED[kind] if rules is None else rules)
+                except FedpubError as error:
+                    self.require(client, False, printable(error))
+                found[client] = answer
+                missing.discard(client)
+                if sizes is not None:
+                    sizes[client] = size
+            if missing and time.monotonic() > until:
+                names = ", ".join(self.sites[client] for client in sorted(missing))
+                raise FedpubError(
+                    f"no answer ({kind}) from {names} within {self.terms.patience:g} s; start these sites"
+                )
+            if missing:
+                time.sleep(PAUSE)
+        return found
+
+    def require(self, client: int, condition: object, reason: str) -> None:
+        """End the run unless the condition holds: it cannot begin with such a site."""
+        if not condition:
+            self.event(client, "refused", 0, reason)
+            raise FedpubError(f"site {self.sites[client]!r} cannot take part: {reason}")
+
+
+def reason_of(answer: Envelope | None) -> str:
+    """Why a site did not answer what it was asked."""
+    if answer is None:
+        return "no answer within the deadline"
+    return printable(answer.fields.get("reason") or f"its answer is a message of the kind {answer.kind!r}")
