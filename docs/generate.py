@@ -373,8 +373,8 @@ def watched(method: str, options: dict[str, Any], scenario: str, clients: int | 
     from fedpub.federation.in_process import InProcessSites
     from fedpub.federation.wire import decode, describe
 
-    usual = Experiment("communities", scenario, clients, method, options, rounds=1).resolved()
-    experiment = replace(usual, hidden=(usual.hidden or 0) // NARROW)
+    usual = Experiment("communities", scenario, clients, method, options, rounds=1).resolve()
+    experiment = replace(usual.experiment, hidden=usual.hidden // NARROW)
     traffic, run = Traffic(), "0" * 16
 
     def count(way: dict[tuple[str, str], list[int]], kind: str, envelope: bytes) -> None:

@@ -26,12 +26,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=100)
     rounds = parser.parse_args().rounds
     began = time.monotonic()
-    base = Experiment(dataset="twitch", rounds=rounds).resolved()
-    data = prepare(base)  # loaded and split once, for all methods
+    base = Experiment(dataset="twitch", rounds=rounds)
+    data = prepare(base.resolve())  # loaded and split once, for all methods
     sizes = [len(nodes) for nodes in data.partition.nodes]
     found = {}
     for method in METHODS:
-        result = run(replace(base, method=method, options={}), prepared=data)
+        result = run(replace(base, method=method), prepared=data)
         found[method] = result.summary
         print(f"{method}: {100 * result.summary['test']:.2f} % after {time.monotonic() - began:.0f} s", flush=True)
     print(f"\n{'country':<10}{'users':>8}" + "".join(f"{method:>9}" for method in METHODS) + "   best")

@@ -349,17 +349,17 @@ def test_features_arrive_in_the_precision_of_the_run(method):
     ],
 )
 def test_the_scenario_chooses_the_relation(scenario, relation):
-    experiment = Experiment(scenario=scenario, clients=10, method="fedgnn").resolved()
-    assert experiment.options["relation"] == relation
-    assert experiment.algorithm() == FedGNN(relation=relation)
-    assert experiment.resolved() == experiment
+    plan = Experiment(scenario=scenario, clients=10, method="fedgnn").resolve()
+    assert plan.experiment.options["relation"] == relation
+    assert plan.algorithm == FedGNN(relation=relation)
+    assert plan.experiment.resolve() == plan
 
 
 @pytest.mark.parametrize("scenario", ["overlapping", "disjoint"])
 @pytest.mark.parametrize("relation", ["neighbourhood", "similarity"])
 def test_a_relation_that_is_asked_for_stays(scenario, relation):
     experiment = Experiment(scenario=scenario, clients=10, method="fedgnn", options={"relation": relation})
-    assert experiment.resolved().options["relation"] == relation
+    assert experiment.resolve().experiment.options["relation"] == relation
 
 
 def test_each_relation_declares_what_it_sends():

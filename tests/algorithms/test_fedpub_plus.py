@@ -260,8 +260,8 @@ def test_the_model_to_fall_back_to_is_the_one_that_local_reports(dtype, made):
 
 
 def test_local_s_model_is_what_an_experiment_gives_local():
-    asked = Experiment(method="local").resolved()
-    assert (asked.net(), asked.dropout) == (LOCAL, LOCAL_DROPOUT)
+    asked = Experiment(method="local").resolve()
+    assert (asked.model, asked.dropout) == (LOCAL, LOCAL_DROPOUT)
 
 
 def test_two_models_beside_each_other_begin_as_if_alone():
@@ -281,26 +281,26 @@ def test_every_client_is_answered_by_the_model_it_chose():
 
 def test_a_model_of_links_beside_its_like_is_saved_as_what_it_is():
     """GraphSAGE has weights of the same names and shapes."""
-    asked = Experiment(method="fedpub-plus", task="link-prediction", hidden=4).resolved()
+    asked = Experiment(method="fedpub-plus", task="link-prediction", hidden=4).resolve()
     federation = Federation(subgraphs(), 3, torch.device("cpu"), torch.float32)
-    weights = first_weights(federation, asked.context())
+    weights = first_weights(federation, asked.context)
     both = together(*(stacked(part, 1) for part in apart(weights)), torch.tensor([True]))
-    card = ModelCard.of(asked, num_features=5, classes=("a", "b", "c"), site="1", round=1)
+    card = ModelCard.of(asked.experiment, num_features=5, classes=("a", "b", "c"), site="1", round=1)
     assert settled(both, card)[1] == card
 
 
 @pytest.mark.parametrize("which", [(False, True, False), (True, True, True), (False, False, False)], ids=str)
 def test_the_models_of_all_sites_are_kept_as_a_simulation_keeps_them(which):
-    asked = Experiment(method="fedpub-plus", hidden=4, dtype="float64").resolved()
+    asked = Experiment(method="fedpub-plus", hidden=4, dtype="float64").resolve()
     data, first, second = small_clients(), random_tree(ONE, 3), random_tree(LOCAL, 3)
     both = together(first, second, torch.tensor(which))
-    card = ModelCard.of(asked, num_features=5, classes=("a", "b", "c"), site="1", round=1)
+    card = ModelCard.of(asked.experiment, num_features=5, classes=("a", "b", "c"), site="1", round=1)
     models = [settled(tree_map(lambda leaf, at=at: leaf[at : at + 1], both), card) for at in range(3)]
     found = unsettled(models, asked)
     kept = both if any(which) else first  # where nobody fell back, there is nothing to choose from
     assert {name: leaf.shape for name, leaf in found.items()} == {name: leaf.shape for name, leaf in kept.items()}
-    torch.testing.assert_close(asked.net().apply(found, data), asked.net().apply(both, data))
-    plain = Experiment(method="fedpub", model="twin", hidden=4).resolved()
+    torch.testing.assert_close(asked.model.apply(found, data), asked.model.apply(both, data))
+    plain = Experiment(method="fedpub", model="twin", hidden=4).resolve()
     assert_trees_equal(unsettled([({"w": numbers(1)}, card), ({"w": numbers(2)}, card)], plain), {"w": numbers(1, 2)})
 
 
@@ -361,8 +361,8 @@ def test_input_features_are_dropped_by_their_own_share():
 def test_a_saved_model_is_the_one_that_the_client_uses(alone, tmp_path):
     data, first, second = small_clients(1), random_tree(ONE, 1), random_tree(GCN(8), 1)
     both = together(first, second, torch.tensor([alone]))
-    asked = Experiment(method="fedpub-plus", hidden=4, dtype="float64").resolved()
-    card = ModelCard.of(asked, num_features=5, classes=("a", "b", "c"), site="1", round=1)
+    asked = Experiment(method="fedpub-plus", hidden=4, dtype="float64").resolve()
+    card = ModelCard.of(asked.experiment, num_features=5, classes=("a", "b", "c"), site="1", round=1)
     save_model(tmp_path, both, card)
     weights, found = load_model(tmp_path)
     assert (found.model, found.hidden) == (("gcn", 8) if alone else ("twin", 4))

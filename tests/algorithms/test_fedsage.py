@@ -22,7 +22,6 @@ from fedpub.core.sparse import SparseRows
 from fedpub.core.tree import Message, State, Tree, pack, stacked, state_map, together, tree
 from fedpub.data.clients import hiding
 from fedpub.data.clients.hiding import SAMPLED, hidden_rows, lost_neighbours, sampled_neighbours
-from fedpub.data.clients.links import LINK_RATIOS
 from fedpub.data.clients.split import split
 from fedpub.data.clients.stack import Clients, stack
 from fedpub.data.clients.subgraph import Added, Subgraph, subgraph_of
@@ -34,6 +33,7 @@ from fedpub.errors import FedpubError
 from fedpub.models import MODELS, Model
 from fedpub.models.generator import LATENT, greedy_loss
 from fedpub.tasks import LinkPrediction
+from fedpub.tasks.link_prediction import LINK_RATIOS
 from small import TINY, assert_trees_equal, client_by_hand, context, random_tree
 
 CPU = torch.device("cpu")

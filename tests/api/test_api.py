@@ -178,12 +178,12 @@ def test_settings_and_hyper_parameters_are_keywords(graph_file):
     options = {"tau": 5.0, "masks": False}
     described = Experiment(graph_file, "random", 4, "fedpub", options, task="link-prediction", lr=0.1, **QUICK)
     assert_same(found, run(described))
-    assert found.experiment == described.resolved()
+    assert found.experiment == described.resolve().experiment
 
 
 def test_an_object_of_a_known_method_or_model_is_its_name(graph_file):
     found = fedpub.run(graph_file, method=FedPub(tau=5.0), model=GCN(8), rounds=2)
-    assert found.experiment == Experiment(graph_file, options={"tau": 5.0}, hidden=8, rounds=2).resolved()
+    assert found.experiment == Experiment(graph_file, options={"tau": 5.0}, hidden=8, rounds=2).resolve().experiment
     again = fedpub.run(graph_file, method=FedPub(tau=5.0), lambda1=0.5, model=GCN(8), rounds=2)
     assert (again.experiment.options["tau"], again.experiment.options["lambda1"]) == (5.0, 0.5)
 
@@ -241,7 +241,7 @@ def test_an_object_that_extends_fedpub_has_the_papers_tau(graph_file):
 
 
 def expected_options(graph_file: str) -> dict[str, Any]:
-    return dict(Experiment(graph_file, scenario="overlapping", clients=5).resolved().options)
+    return dict(Experiment(graph_file, scenario="overlapping", clients=5).resolve().experiment.options)
 
 
 def test_a_run_with_an_object_goes_on_with_the_same_object_only(graph_file, tmp_path, capsys):
@@ -509,7 +509,7 @@ def test_links_are_predicted_for_pairs(graph_file):
 def test_a_run_as_data_has_the_masks_that_were_learnt_by(scenario, graph, graph_file):
     found = fedpub.run(graph_file, scenario, 5, Averaging(), seed=2, **QUICK)
     data = found.to_pyg()
-    ready = prepare(Experiment(graph_file, scenario, 5, "local", seed=2).resolved())
+    ready = prepare(Experiment(graph_file, scenario, 5, "local", seed=2).resolve())
     chosen = split(graph, 2)
     assert torch.equal(torch.stack([data.train_mask, data.val_mask, data.test_mask]), torch.stack(chosen))
     assert ("client" in data) == (scenario == "random")
@@ -618,7 +618,7 @@ def test_errors_name_settings_in_python_and_flags_on_the_command_line():
     with pytest.raises(FedpubError, match=r"^tau is an option of fedpub and fedpub-plus, not of fedavg"):
         fedpub.run("communities", method="fedavg", tau=5.0)
     with pytest.raises(FedpubError, match=r"^tau is an option of fedpub and fedpub-plus, not of fedavg"):
-        fedpub.Experiment(method="fedavg", options={"tau": 5.0}).resolved()
+        fedpub.Experiment(method="fedavg", options={"tau": 5.0}).resolve()
     with pytest.raises(FedpubError, match=r"^weight_decay=-1\.0 is not possible") as caught:
         fedpub.run("communities", weight_decay=-1.0)
     assert caught.value.with_flags().startswith("--weight-decay -1.0 is not possible")
@@ -628,8 +628,8 @@ def test_errors_name_settings_in_python_and_flags_on_the_command_line():
 
 
 def test_fedsage_plus_is_known_by_its_name():
-    assert fedpub.Experiment(method="fedsage+").resolved().method == "fedsage"
+    assert fedpub.Experiment(method="fedsage+").resolve().experiment.method == "fedsage"
     with pytest.raises(FedpubError, match="generated=0 leaves nothing"):
         fedpub.run("communities", method="fedsage+", generated=0)
     planned = plan(fedpub.Experiment(), ["fedsage+", "fedsage"], ["communities"], (), 1, {"fedsage+": {"generated": 2}})
-    assert [(one.method, one.options["generated"]) for _, _, one in planned] == [("fedsage", 2)]
+    assert [(label, one.experiment.options["generated"]) for _, label, one in planned] == [("fedsage", 2)]

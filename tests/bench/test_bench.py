@@ -43,7 +43,7 @@ def test_the_work_of_a_round_by_hand():
     """Three clients of five nodes, nine dense inputs, eight hidden and five classes."""
     data = stack(random_clients(3, 5, 9), CLASSES)
     edges = data.adjacency.forward._nnz()
-    experiment = Experiment(method="fedavg", hidden=8).resolved()
+    experiment = Experiment(method="fedavg", hidden=8).resolve()
     n, f, h, c = 15, 9, 8, 5
     forward = 2 * n * f * h + 2 * n * h * h + 2 * edges * h + 2 * n * h * c
     backward = 2 * n * f * h + 4 * n * h * h + 4 * n * h * c + 2 * edges * h
@@ -84,13 +84,13 @@ def test_bad_flags(capsys):
 
 @pytest.mark.skipif(not flower.is_installed(), reason="Flower's simulation is not installed: flwr[simulation]")
 def test_a_round_through_flower():
-    experiment = Experiment(dataset="communities", method="fedavg", epochs=1, hidden=8).resolved()
+    experiment = Experiment(dataset="communities", method="fedavg", epochs=1, hidden=8).resolve()
     assert flower.seconds_per_round(experiment, 20, None) > 0
 
 
 def test_a_client_of_flower_s_trains_as_one_of_the_loop_does():
     """One step of Adam moves every weight that has a gradient by the learning rate."""
-    experiment = Experiment(dataset="communities", method="fedavg", epochs=1, hidden=8).resolved()
+    experiment = Experiment(dataset="communities", method="fedavg", epochs=1, hidden=8).resolve()
     before = {name: leaf.clone() for name, leaf in flower._model(experiment, None).state_dict().items()}
     after = flower.train_one(experiment, 3, None, before)
     moved = (after["classifier.bias"] - before["classifier.bias"]).abs()

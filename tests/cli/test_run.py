@@ -512,9 +512,9 @@ def test_a_configuration_runs_again_from_another_folder(done, tmp_path, monkeypa
 @pytest.mark.parametrize("method", ["fedpub", "fedpub-plus"])
 def test_official_has_the_published_weight_decay_unless_one_is_given(method):
     official = Experiment(method=method, options={"official": True})
-    assert official.resolved().weight_decay == 1e-6
-    assert replace(official, weight_decay=0.0).resolved().weight_decay == 0.0
-    assert Experiment(method="fedpub").resolved().weight_decay == 0.0
+    assert official.resolve().weight_decay == 1e-6
+    assert replace(official, weight_decay=0.0).resolve().weight_decay == 0.0
+    assert Experiment(method="fedpub").resolve().weight_decay == 0.0
 
 
 def test_a_client_without_training_nodes_is_named(tmp_path, capsys):

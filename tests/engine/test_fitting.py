@@ -39,9 +39,9 @@ def federation(**changes: object) -> Federation:
 
 
 def played(method: str, own: Federation, rounds: int = 3, fraction: float = 1.0, **options: object) -> list[Round]:
-    experiment = Experiment(method=method, options=options, rounds=rounds, hidden=4, dtype="float64").resolved()
+    experiment = Experiment(method=method, options=options, rounds=rounds, hidden=4, dtype="float64").resolve()
     found = []
-    for measured in simulate(experiment.algorithm(), experiment.context(), own, rounds, fraction):
+    for measured in simulate(experiment.algorithm, experiment.context, own, rounds, fraction):
         last = measured.snapshot
         kept = Snapshot(last.round, state_map(torch.clone, last.server), state_map(torch.clone, last.clients))
         found.append(replace(measured, snapshot=kept))
@@ -68,10 +68,10 @@ def test_chunks_and_files_change_nothing(method, fraction):
 
 
 def test_a_federation_on_disk_goes_on_from_a_snapshot():
-    experiment = Experiment(method="fedpub", rounds=4, hidden=4, dtype="float64").resolved()
+    experiment = Experiment(method="fedpub", rounds=4, hidden=4, dtype="float64").resolve()
     start = played("fedpub", federation(), rounds=2)[-1].snapshot
     own = federation(chunk=2, on_disk=True)
-    *_, last = simulate(experiment.algorithm(), experiment.context(), own, 4, start=start)
+    *_, last = simulate(experiment.algorithm, experiment.context, own, 4, start=start)
     assert_alike([last], played("fedpub", federation(), rounds=4)[-1:])
 
 
@@ -181,9 +181,9 @@ def test_a_narrow_proxy_graph_gives_the_same_embedding(model):
 
 
 def planned_runs(clients: int = 40, **settings: object) -> tuple[object, object, Federation]:
-    experiment = Experiment(**{"method": "fedpub", "rounds": 1, "hidden": 64, **settings}).resolved()
+    experiment = Experiment(**{"method": "fedpub", "rounds": 1, "hidden": 64, **settings}).resolve()
     own = Federation(random_clients(clients, 20, 50), CLASSES, torch.device("cpu"))
-    return experiment.algorithm(), experiment.context(), own
+    return experiment.algorithm, experiment.context, own
 
 
 def test_a_plan_keeps_what_fits_and_says_what_would():

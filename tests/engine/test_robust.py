@@ -266,7 +266,7 @@ def test_of_two_clients_a_guard_knows_which_is_hostile(method, defence, monkeypa
     monkeypatch.setattr(guard, "MARGIN", 0.0)  # after four rounds nobody has twenty points to lose
     experiment = small(method, rounds=4, epochs=3, scenario="disjoint", clients=2)
     played = {
-        (attack, name): _played(replace(experiment, defence=name).resolved(), attack, {}, None)
+        (attack, name): _played(replace(experiment, defence=name).resolve(), attack, {}, None)
         for attack, name in (("none", "none"), ("sign flip", "none"), ("sign flip", defence))
     }
     losses = {what: record.rows[-1].clients["loss"][1] for what, record in played.items()}
@@ -338,7 +338,7 @@ def test_attacks_by_hand():
 
 
 def test_runs_from_before_there_was_a_defence_had_none(tmp_path):
-    text = Experiment().resolved().to_json().replace('  "defence": "default",\n', "")
+    text = Experiment().resolve().experiment.to_json().replace('  "defence": "default",\n', "")
     assert Experiment.from_json(text, tmp_path).defence == "none"
     assert Experiment().defence == "default"
 

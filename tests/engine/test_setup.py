@@ -19,7 +19,6 @@ from fedpub.algorithms import METHODS, Algorithm, FedAvg, FedGNN, FedSage, Local
 from fedpub.algorithms.protocol import NeedsSetup
 from fedpub.core.files import read_tensors, write_tensors
 from fedpub.core.tree import Message, State, apart, pack, together
-from fedpub.data.clients.links import LINK_RATIOS
 from fedpub.data.clients.subgraph import Added, Subgraph
 from fedpub.data.synthetic import Communities, communities_graph
 from fedpub.engine import setup as engine
@@ -33,6 +32,7 @@ from fedpub.runs import simulated as running
 from fedpub.runs.simulated import run
 from fedpub.store.record import NO_SETUP, Row
 from fedpub.tasks import LinkPrediction
+from fedpub.tasks.link_prediction import LINK_RATIOS
 from small import context, subgraphs
 
 CPU = torch.device("cpu")
@@ -139,7 +139,7 @@ def test_each_step_is_told_once_in_its_order(name, steps, chunk):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_who_needs_set_up(name):
-    method = Experiment(method=name).resolved().algorithm()
+    method = Experiment(method=name).resolve().algorithm
     needs = name in ("fedgnn", "fedsage")
     assert isinstance(method, NeedsSetup) == needs
     assert (set_up(method, context(), federation()) is not None) == needs
@@ -383,10 +383,10 @@ def test_a_run_keeps_its_set_up_and_counts_its_cost(name, tiny, tmp_path):
     experiment = replace(tiny, **RUNS[name])
     told: list[int] = []
     found = run(experiment, tmp_path / "out", on_step=lambda name, done, total: told.append(done))
-    assert told == list(range(1, len(experiment.resolved().algorithm().setup().steps) + 1))
+    assert told == list(range(1, len(experiment.resolve().algorithm.setup().steps) + 1))
     kept = SetUp.load(tmp_path / "out" / "setup.safetensors")
-    ready = prepare(experiment.resolved())
-    expected = set_up(experiment.resolved().algorithm(), experiment.resolved().context(), ready.federation)
+    ready = prepare(experiment.resolve())
+    expected = set_up(experiment.resolve().algorithm, experiment.resolve().context, ready.federation)
     assert expected is not None
     assert_same(kept, expected)
     assert sum(len(one.anchor) for one in kept.added) > 0
@@ -406,8 +406,8 @@ def test_a_run_keeps_its_set_up_and_counts_its_cost(name, tiny, tmp_path):
 
 @pytest.mark.parametrize("name", RUNS)
 def test_the_rounds_of_a_run_are_those_of_the_extended_federation(name, tiny):
-    experiment = replace(tiny, **RUNS[name], rounds=1).resolved()
-    method, ctx, own = experiment.algorithm(), experiment.context(), prepare(experiment).federation
+    experiment = replace(tiny, **RUNS[name], rounds=1).resolve()
+    method, ctx, own = experiment.algorithm, experiment.context, prepare(experiment).federation
     made = set_up(method, ctx, own)
     assert made is not None
     found = run(experiment).record.rows[0].clients["loss"]

@@ -74,7 +74,7 @@ def context(model: str = "gcn", **changes: Any) -> Context:
 
 
 def method(name: str, **options: Any) -> Algorithm:
-    return Experiment(method=name, options=options).resolved().algorithm()
+    return Experiment(method=name, options=options).resolve().algorithm
 
 
 def copied(measured: Round) -> Round:
@@ -440,7 +440,7 @@ def predicted_by_hand(weights: dict[str, Tensor]) -> np.ndarray:
 def test_the_oracle_is_reported_on_each_overlapping_client_s_own_nodes(tmp_path):
     graph().save(tmp_path / "tiny.graph")
     one = Experiment(str(tmp_path / "tiny.graph"), "overlapping", 10, "oracle", hidden=8, seed=1, dtype="float64")
-    ready = prepare(replace(one, lr=0.05).resolved())
+    ready = prepare(replace(one, lr=0.05).resolve())
     nodes, chosen = ready.partition.nodes, split(ready.graph, 1)
     assert torch.bincount(torch.cat(nodes)).max() > 1  # they do overlap
     found = rounds_of(Oracle(), context(lr=0.05), ready.federation, 3)[-1]

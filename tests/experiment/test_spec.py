@@ -35,43 +35,43 @@ PAPER = {
 
 @pytest.mark.parametrize("dataset", [*PAPER, "twitch", "communities"])
 def test_rounds_and_epochs_follow_the_paper(dataset):
-    found = Experiment(dataset=dataset, clients=10, scenario="disjoint").resolved()
+    found = Experiment(dataset=dataset, clients=10, scenario="disjoint").resolve()
     assert (found.rounds, found.epochs) == PAPER.get(dataset, (100, 1))
-    chosen = Experiment(dataset=dataset, clients=10, rounds=7, epochs=5).resolved()
+    chosen = Experiment(dataset=dataset, clients=10, rounds=7, epochs=5).resolve()
     assert (chosen.rounds, chosen.epochs) == (7, 5)
 
 
 @pytest.mark.parametrize("dataset", names())
 def test_ratios_follow_the_paper(dataset):
     expected = (0.05, 0.475, 0.475) if dataset == "ogbn-arxiv" else (0.2, 0.4, 0.4)
-    assert Experiment(dataset=dataset, clients=10).resolved().ratios == expected
-    assert Experiment(dataset=dataset, clients=10, ratios=(0.6, 0.2, 0.2)).resolved().ratios == (0.6, 0.2, 0.2)
+    assert Experiment(dataset=dataset, clients=10).resolve().ratios == expected
+    assert Experiment(dataset=dataset, clients=10, ratios=(0.6, 0.2, 0.2)).resolve().ratios == (0.6, 0.2, 0.2)
 
 
 @pytest.mark.parametrize("dataset", names())
 @pytest.mark.parametrize("scenario", ["disjoint", "overlapping", "louvain"])
 def test_tau_follows_the_paper(dataset, scenario):
     expected = 10 if dataset in SYNTHETIC else {"overlapping": 5}.get(scenario, 3)
-    found = Experiment(dataset=dataset, scenario=scenario, clients=10).resolved()
-    assert found.options["tau"] == expected
-    assert found.algorithm().tau == expected
-    assert replace(found, options={"tau": 0.5}).resolved().options["tau"] == 0.5
+    found = Experiment(dataset=dataset, scenario=scenario, clients=10).resolve()
+    assert found.experiment.options["tau"] == expected
+    assert found.algorithm.tau == expected
+    assert replace(found.experiment, options={"tau": 0.5}).resolve().experiment.options["tau"] == 0.5
 
 
 def test_the_scenario_is_natural_where_the_data_came_with_clients():
-    assert Experiment(dataset="communities").resolved().scenario == "natural"
-    assert Experiment(dataset="twitch").resolved().scenario == "natural"
-    assert Experiment(dataset="communities", clients=4).resolved().scenario == "disjoint"
-    assert Experiment(dataset="cora", clients=4).resolved().scenario == "disjoint"
+    assert Experiment(dataset="communities").resolve().scenario == "natural"
+    assert Experiment(dataset="twitch").resolve().scenario == "natural"
+    assert Experiment(dataset="communities", clients=4).resolve().scenario == "disjoint"
+    assert Experiment(dataset="cora", clients=4).resolve().scenario == "disjoint"
 
 
 def test_a_resolved_experiment_has_nothing_open_and_stays_as_it_is():
     for method in METHODS:
-        found = Experiment(dataset="photo", clients=5, method=method, seed=4).resolved()
+        found = Experiment(dataset="photo", clients=5, method=method, seed=4).resolve().experiment
         open_ = [one.name for one in dataclasses.fields(found) if getattr(found, one.name) is None]
         assert open_ == []
         assert found.data_seed == 4
-        assert found.resolved() == found
+        assert found.resolve().experiment == found
         assert set(found.options) == {one.name for one in dataclasses.fields(METHODS[method])}
 
 
@@ -79,10 +79,10 @@ def test_a_resolved_experiment_has_nothing_open_and_stays_as_it_is():
 def test_json_round_trip(method):
     found = Experiment(
         dataset="ogbn-arxiv", scenario="overlapping", clients=10, method=method, seed=3, lr=0.1 + 0.2
-    ).resolved()
-    text = found.to_json()
-    assert Experiment.from_json(text, Path("config.json")) == found
-    assert Experiment.from_json(text, Path("config.json")).algorithm() == found.algorithm()
+    ).resolve()
+    text = found.experiment.to_json()
+    assert Experiment.from_json(text, Path("config.json")) == found.experiment
+    assert Experiment.from_json(text, Path("config.json")).resolve() == found
     assert json.loads(text)["ratios"] == [0.05, 0.475, 0.475]
 
 
@@ -91,7 +91,7 @@ def test_what_a_configuration_leaves_out_has_its_default():
 
 
 def data_of(experiment: Experiment) -> tuple[list[list[int]], list[list[bool]]]:
-    found = prepare(experiment.resolved())
+    found = prepare(experiment.resolve())
     sets = [part.tolist() for own in found.federation.subgraphs for part in (own.train, own.val, own.test)]
     return [own.tolist() for own in found.partition.nodes], sets
 
@@ -105,8 +105,7 @@ def test_data_seed_keeps_split_and_partition_while_seed_changes(graph_file):
     assert other_nodes != nodes
     assert other_sets != sets
     weights = [
-        first_weights(prepare(one).federation, one.context())["conv1.weight"]
-        for one in (first.resolved(), kept.resolved())
+        first_weights(prepare(one).federation, one.context)["conv1.weight"] for one in (first.resolve(), kept.resolve())
     ]
     assert not torch.equal(*weights)
 
@@ -139,7 +138,7 @@ def test_the_same_seed_gives_the_same_result_and_another_seed_another(graph_file
 )
 def test_what_is_not_possible_is_said(changes: dict[str, Any], said: str):
     with pytest.raises(FedpubError, match=re.escape(said)):
-        Experiment(**changes).resolved()
+        Experiment(**changes).resolve()
 
 
 @pytest.mark.parametrize(
@@ -148,7 +147,7 @@ def test_what_is_not_possible_is_said(changes: dict[str, Any], said: str):
 def test_a_value_that_an_option_cannot_have_is_said(options):
     """From a config.json or `compare --set`; `fedpub run` has it checked by its flags."""
     with pytest.raises(FedpubError, match=next(iter(options))):
-        Experiment(options=options).resolved()
+        Experiment(options=options).resolve()
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -188,7 +187,7 @@ def test_without_masks_and_similarity_fed_pub_is_an_unweighted_fed_avg(graph_fil
     one = Experiment(dataset=graph_file, scenario="natural", hidden=8, rounds=3, dtype="float64")
     bare = replace(one, method="fedpub", options={"masks": False, "similarity": False, "lambda2": 0.0})
     last = [run(experiment).record.rows[-1].clients for experiment in (bare, replace(one, method="fedavg"))]
-    assert isinstance(bare.resolved().algorithm(), FedPub)
+    assert isinstance(bare.resolve().algorithm, FedPub)
     assert last[0]["loss"] == pytest.approx(last[1]["loss"], rel=0.05)
     assert last[0]["loss"] != last[1]["loss"]  # the clients have not the same number of training nodes
 
@@ -201,7 +200,7 @@ def test_fed_pub_beats_fed_avg_on_cora(real_data):
 
 
 def test_prepared_clients_see_all_that_their_own_nodes_have():
-    ready = prepare(Experiment(dataset="communities", method="fedpub").resolved())
+    ready = prepare(Experiment(dataset="communities", method="fedpub").resolve())
     (data,) = ready.federation.chunks(list(range(ready.federation.num_clients)))
     assert bool((data.seen_propagated_KF | ~data.seen_x_KF).all())
     assert not bool(data.seen_x_KF.all())

@@ -51,7 +51,7 @@ def leader(folder: Path, sites: Sites, events: list | None = None, **terms: Any)
 
 def numbers(value: float) -> dict[str, float]:
     """What a site measures: the same for everything."""
-    names = (*EXPERIMENT.resolved().context().task.metrics, "sparsity")
+    names = (*EXPERIMENT.resolve().context.task.metrics, "sparsity")
     return dict.fromkeys(names, value)
 
 

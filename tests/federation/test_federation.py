@@ -179,11 +179,11 @@ def simulate_without(experiment: Experiment, present: dict[int, list[int]]) -> l
     """The simulator's rounds with these clients in some of them."""
     from fedpub.engine import simulate as module
 
-    experiment = experiment.resolved()
-    ready, original = prepare(experiment), module.participants
+    plan = experiment.resolve()
+    ready, original = prepare(plan), module.participants
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "participants", lambda s, n, k, f, x: present.get(n) or original(s, n, k, f, x))
-        rounds = module.simulate(experiment.algorithm(), experiment.context(), ready.federation, experiment.rounds)
+        rounds = module.simulate(plan.algorithm, plan.context, ready.federation, plan.rounds)
         return [
             {
                 **{k: v.tolist() for k, v in one.metrics.items()},
@@ -235,7 +235,7 @@ def test_other_data_than_the_run_began_with_is_refused(tmp_path):
     sites, events = InProcessSites(tmp_path / "sites", experiment), []
     play(coordinator(sites, experiment), tmp_path / "deployed")
     sites.restart()
-    other = prepare(small("fedavg", data_seed=5).resolved())
+    other = prepare(small("fedavg", data_seed=5).resolve())
     write_subgraph(
         tmp_path / "sites" / "site-0" / "piece.safetensors", other.federation.subgraphs[0], other.graph.classes
     )
@@ -288,17 +288,17 @@ def test_a_new_site_joins_a_finished_run(method, tmp_path):
     everyone = small(method, rounds=8, epochs=2)
     sites = InProcessSites(tmp_path / "sites", everyone)
     new = sites.names.pop()
-    experiment = everyone.resolved()
-    leader = coordinator(sites, experiment)
+    plan = everyone.resolve()
+    leader = coordinator(sites, plan)
     play(leader, tmp_path / "deployed")
     start, _ = RunDirectory(tmp_path / "deployed").restore(torch.device("cpu"))
     known = Known.load(tmp_path / "sites" / "sites.json")
     place = tmp_path / "sites" / new
     site = Site(place, new, lambda: OnePiece(place / "piece.safetensors"))
-    finished = Finished(experiment, RUN, known, start.server, start.clients)
+    finished = Finished(plan, RUN, known, start.server, start.clients)
     told = finished.join(new, 3, lambda messages, _: {0: site.answer(messages[0])}, 5.0)
     assert site.finished
-    fields = {"run": RUN, "experiment": experiment.to_json(), "client": 3, "step": "near", "epochs": 99}
+    fields = {"run": RUN, "experiment": plan.experiment.to_json(), "client": 3, "step": "near", "epochs": 99}
     longer = Envelope("join", fields | {"classes": list(known.classes), "precision": "exact", "nearest": {}}, {})
     assert "20 epochs, not the 99" in decode(site.answer(encode(longer))).fields["reason"]
     assert set(told["nearest"]) == {"site-0", "site-1", "site-2"}
@@ -322,7 +322,7 @@ def test_a_new_site_joins_a_finished_run(method, tmp_path):
     ],
 )
 def test_a_site_takes_part_in_what_it_agreed_to_and_in_nothing_else(changes, words):
-    asked = small("fedpub").resolved()
+    asked = small("fedpub").resolve().experiment
     agreed = replace(asked, **{"options": asked.options | changes.pop("options", {})} | changes)
     if words is None:
         check_agreed(asked, agreed)
@@ -335,7 +335,7 @@ def test_a_site_takes_part_in_what_it_agreed_to_and_in_nothing_else(changes, wor
 def test_a_site_that_agreed_to_something_else_refuses_the_run(tmp_path):
     experiment = small("fedpub")
     sites = InProcessSites(tmp_path / "sites", experiment)
-    other = replace(experiment.resolved(), rounds=99)
+    other = replace(experiment.resolve().experiment, rounds=99)
     place = tmp_path / "sites" / "site-2"
     sites.sites[2] = Site(place, "site-2", lambda: OnePiece(place / "piece.safetensors"), other)
     with pytest.raises(FedpubError, match=r"site-2.*rounds 3, but this site has agreed to 99"):
@@ -355,14 +355,14 @@ def test_a_site_answers_no_round_beyond_the_last_and_says_so_at_home(tmp_path):
 
 def test_what_was_agreed_on_says_nothing_of_the_device(tmp_path):
     path = tmp_path / "config.json"
-    path.write_text(replace(small("fedpub").resolved(), device="cuda").to_json(), encoding="utf-8")
-    check_agreed(small("fedpub").resolved(), Experiment.read(path))
+    path.write_text(replace(small("fedpub"), device="cuda").to_json(), encoding="utf-8")
+    check_agreed(small("fedpub").resolve().experiment, Experiment.read(path))
 
 
 @pytest.mark.parametrize("method", ["local", "fedsage"])
 def test_nobody_can_join_what_shares_nothing_or_too_much(method):
     with pytest.raises(FedpubError, match="a new site cannot join"):
-        check_joinable(small(method).algorithm())
+        check_joinable(small(method).resolve().algorithm)
 
 
 def test_cora_at_four_sites(real_data, tmp_path):

@@ -37,7 +37,7 @@ def doubles(rows: list) -> torch.Tensor:
 )
 def test_what_a_new_site_gets_is_the_members_mean_by_similarity(method, options, shares, second):
     """Members' weights 10, 20 and 40: their mean first, then (10 + 3 · 20 + 40) / 5."""
-    experiment = Experiment(dataset="communities", method=method, options=options, rounds=1, dtype="float64").resolved()
+    experiment = Experiment(dataset="communities", method=method, options=options, rounds=1, dtype="float64").resolve()
     weights = {"w": doubles([[[10]], [[20]], [[40]]])}
     if method == "fedavg":  # one average for everybody
         weights = {"w": doubles([[70 / 3]])}
@@ -63,7 +63,7 @@ def test_what_a_new_site_gets_is_the_members_mean_by_similarity(method, options,
 
 
 def test_a_new_site_that_is_silent_or_refuses_is_told():
-    experiment = Experiment(dataset="communities", method="fedavg", rounds=1).resolved()
+    experiment = Experiment(dataset="communities", method="fedavg", rounds=1).resolve()
     one = Finished(experiment, RUN, Known(("a",), 5, ("x",)), {"weights": {"w": doubles([[1]])}}, {})
     with pytest.raises(FedpubError, match="site 'new' did not answer within 7 s"):
         one.join("new", 1, lambda messages, deadline: {}, 7.0)

@@ -146,7 +146,7 @@ def test_a_run_begins_anew_a_few_times_and_as_it_began(prober):
         prober.sites.restart()
         assert prober.begin(attempt).kind == "begun", "the same beginning again, which counts once"
     assert refusal(prober.begin(ANEW + 1)) == "this site has begun the run anew 3 times, and does not again"
-    other = replace(prober.experiment.resolved(), rounds=1000).to_json()
+    other = replace(prober.experiment.resolve().experiment, rounds=1000).to_json()
     assert "begun with other terms" in refusal(prober.begin(99, experiment=other))
     assert "begun with other terms" in refusal(prober.begin(0, precision="int8"))
 
@@ -326,7 +326,7 @@ def joiner(folder, method="fedpub"):
     start, _ = RunDirectory(folder / "deployed").restore(torch.device("cpu"))
     known = Known.load(folder / "sites" / "sites.json")
     place = folder / "sites" / new
-    finished = Finished(experiment.resolved(), RUN, known, start.server, start.clients)
+    finished = Finished(experiment.resolve(), RUN, known, start.server, start.clients)
     return finished, lambda: Site(place, new, lambda: OnePiece(place / "piece.safetensors")), place
 
 
@@ -346,7 +346,7 @@ def test_a_site_joins_once(tmp_path):
 
     with pytest.raises(Exception, match="join near was asked by another message"):
         join(finished, site(), moved)
-    begin = Envelope("begin", {"run": RUN, "attempt": 0, "experiment": finished.experiment.to_json(), "client": 3,
+    begin = Envelope("begin", {"run": RUN, "attempt": 0, "experiment": finished.plan.experiment.to_json(), "client": 3,
                              "classes": list(finished.known.classes), "precision": "exact"}, {})  # fmt: skip
     assert "begun with other terms" in refusal(decode(site().answer(encode(begin))))
 

@@ -61,7 +61,7 @@ def processes_in(folder: Path) -> list[str]:
 def test_sites_and_coordinator_may_be_killed(tmp_path):
     """Four sites; one is killed in a round and comes back, then the coordinator is, and goes on: as if nothing was."""
     experiment = Experiment(clients=4, rounds=3, hidden=16, dtype="float64", options={"lambda1": 0.3, "mask_lr": 10.0})
-    experiment = experiment.resolved()
+    experiment = experiment.resolve()
     run(experiment, tmp_path / "simulated")
     out, base = tmp_path / "deployed", tmp_path / "federation"
     coordinator, sites = lay_out(base, prepare(experiment), experiment, Terms(deadline=200), out)
@@ -176,7 +176,7 @@ def gate(tmp_path) -> Iterator[Gate]:
     make_authority(coordinator)
     make_certificate(coordinator, ["localhost"])
     with Gate("127.0.0.1", 0, httpx.MockTransport(lambda _: httpx.Response(503)), coordinator) as made:
-        own = prepare(Experiment(clients=2).resolved()).federation.subgraphs[0]
+        own = prepare(Experiment(clients=2).resolve()).federation.subgraphs[0]
         write_subgraph(site / "piece.safetensors", own, tuple("01234"))
         config = SiteConfig("a", f"127.0.0.1:{made.port}", "")
         config.save(site)

@@ -418,7 +418,7 @@ class Deployed:
 
 @pytest.fixture
 def deployed(tmp_path: Path) -> Deployed:
-    experiment = Experiment(clients=2, rounds=3, hidden=4, dtype="float64").resolved()
+    experiment = Experiment(clients=2, rounds=3, hidden=4, dtype="float64").resolve()
     out = tmp_path / "deployed"
     coordinator, sites = lay_out(tmp_path / "all", prepare(experiment), experiment, Terms(deadline=60), out)
     return Deployed(experiment, coordinator, sites, out)

@@ -69,7 +69,7 @@ def hosts() -> Iterator[None]:
 @pytest.mark.timeout(500)
 def test_a_site_is_cut_off_for_a_while(hosts, tmp_path):
     """The others go on without it; it comes back with its state, and the numbers are those of such a simulation."""
-    experiment = Experiment(clients=4, rounds=5, hidden=8, dtype="float64").resolved()
+    experiment = Experiment(clients=4, rounds=5, hidden=8, dtype="float64").resolve()
     ready, coordinator = prepare(experiment), tmp_path / "coordinator"
     make_authority(coordinator)
     make_certificate(coordinator, ["10.77.0.1"])

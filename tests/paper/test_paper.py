@@ -93,7 +93,7 @@ def test_points_of_accuracy_and_bytes_by_hand():
 
 
 def small_run(**changes) -> Experiment:
-    return Experiment(method="fedavg", rounds=2, hidden=4, **changes).resolved()
+    return Experiment(method="fedavg", rounds=2, hidden=4, **changes).resolve().experiment
 
 
 def test_a_run_is_known_by_all_its_result_depends_on_and_not_by_where_it_was_computed(graph_file):
@@ -124,7 +124,7 @@ def test_a_job_is_computed_once_and_leaves_what_was_measured_but_no_models(graph
 
 
 def test_a_method_with_set_up_leaves_no_set_up_behind(graph_file, tmp_path):
-    job = Job(replace(small_run(dataset=graph_file), method="fedgnn", options={}).resolved())
+    job = Job(replace(small_run(dataset=graph_file), method="fedgnn", options={}).resolve().experiment)
     assert len(list(compute([job], tmp_path, None, 1))) == 1
     assert not (Outcomes(tmp_path)[job].path / "setup.safetensors").exists()
 
@@ -322,7 +322,9 @@ def test_the_verb(tmp_path, capsys, monkeypatch):
 
 
 def test_the_options_of_a_run_are_listed_where_they_are_not_the_usual_ones(graph_file, tmp_path):
-    one = Job(Experiment(dataset=graph_file, method="fedpub", rounds=1, hidden=4, options={"tau": 7.0}).resolved())
+    one = Job(
+        Experiment(dataset=graph_file, method="fedpub", rounds=1, hidden=4, options={"tau": 7.0}).resolve().experiment
+    )
     list(compute([one], tmp_path, None, 1))
     with write_runs([one, one], Outcomes(tmp_path), tmp_path).open(encoding="utf-8") as file:
         (line,) = csv.DictReader(file)
@@ -332,7 +334,7 @@ def test_the_options_of_a_run_are_listed_where_they_are_not_the_usual_ones(graph
 def test_mask_overlap_and_neighbours_are_shares(graph_file):
     experiment = Experiment(
         dataset=graph_file, scenario="random", clients=3, method="fedpub", rounds=2, hidden=4
-    ).resolved()
+    ).resolve()
 
     ready = prepare(experiment)
     found = looks.masks(experiment, ready) | looks.neighbours(experiment, ready)

@@ -16,7 +16,7 @@ import torch
 from fedpub.data.clients.partition import Partition
 from fedpub.data.synthetic import SYNTHETIC, communities_graph
 from fedpub.engine.rounds import Round, Snapshot
-from fedpub.experiment import Experiment
+from fedpub.experiment import Experiment, Plan
 from fedpub.experiment.prepare import prepare
 from fedpub.paper import beyond, costs, differences, looks, pareto, structure, variants
 from fedpub.paper.recipe import Artefact, Settings
@@ -414,7 +414,7 @@ def test_which_weights_two_clients_share_by_hand(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(looks, "simulate", played)
     method = SimpleNamespace(personal=lambda own: own)
-    experiment = SimpleNamespace(algorithm=lambda: method, context=lambda: None, rounds=5)
+    experiment = SimpleNamespace(algorithm=method, context=None, rounds=5)
     found = looks.masks(experiment, SimpleNamespace(federation=None))
     assert found == pytest.approx({"similar": 1 / 3, "dissimilar": 2 / 3})
     assert asked == [5]
@@ -437,9 +437,7 @@ def test_a_neighbour_s_model_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     task = SimpleNamespace(evaluate=lambda model, w, data: {"test": w["w"]})
     federation = SimpleNamespace(num_clients=3, device="cpu", chunks=lambda ids: [ids])
     method = SimpleNamespace(personal=lambda own: own)
-    experiment = SimpleNamespace(
-        algorithm=lambda: method, context=lambda: SimpleNamespace(task=task, model=None), rounds=3
-    )
+    experiment = SimpleNamespace(algorithm=method, context=SimpleNamespace(task=task, model=None), rounds=3)
     parts = (torch.tensor([0, 5, 6, 8, 9]), torch.tensor([1, 2]), torch.tensor([3, 4, 7]))
     ready = SimpleNamespace(
         graph=small_graph(), partition=Partition(parts, "by hand", 0, "small", ""), federation=federation
@@ -448,8 +446,8 @@ def test_a_neighbour_s_model_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found == pytest.approx({"own": 0.6, "neighbour": (0.9 + 0.3 + 0.3) / 3})
 
 
-def tiny(graph_file: str, **changes: Any) -> Experiment:
-    return Experiment(dataset=graph_file, scenario="natural", method="fedpub", rounds=2, hidden=4, **changes).resolved()
+def tiny(graph_file: str, **changes: Any) -> Plan:
+    return Experiment(dataset=graph_file, scenario="natural", method="fedpub", rounds=2, hidden=4, **changes).resolve()
 
 
 def test_clients_are_looked_at_as_they_are(graph_file: str) -> None:

@@ -151,8 +151,8 @@ def test_a_plan_has_every_method_on_the_same_data(tiny):
         ("fedpub", 1, 1),
         ("local", 1, 1),
     ]
-    assert planned[0][2].options["lambda1"] == 0.5
-    assert planned[1][2].options == {}
+    assert planned[0][2].experiment.options["lambda1"] == 0.5
+    assert planned[1][2].experiment.options == {}
     sizes = plan(replace(tiny, scenario="disjoint"), ["local"], [], [2, 4], 1)
     assert [cell.clients for cell, _, _ in sizes] == [2, 4]
 

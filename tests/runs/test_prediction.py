@@ -19,7 +19,7 @@ from fedpub.core.tree import Tree
 from fedpub.data.graph import Graph
 from fedpub.data.tables.encoding import META_KEY, Column, Encoding
 from fedpub.errors import FedpubError
-from fedpub.experiment import Experiment
+from fedpub.experiment import Experiment, Plan
 from fedpub.experiment.prepare import Prepared, prepare
 from fedpub.runs.prediction import accuracy, check_fits, class_table, notes, predict, predict_links, read_pairs
 from fedpub.runs.simulated import run
@@ -109,12 +109,12 @@ def test_links_by_hand(decoder):
     assert score.tolist() == expected
 
 
-def experiment(graph_file: str, **changes) -> Experiment:
+def experiment(graph_file: str, **changes) -> Plan:
     plain = {"dataset": graph_file, "scenario": "natural", "hidden": 16, "rounds": 12, "method": "fedpub"}
-    return Experiment(**(plain | changes)).resolved()
+    return Experiment(**(plain | changes)).resolve()
 
 
-def ran(wanted: Experiment, out: Path) -> tuple[Prepared, list[float]]:
+def ran(wanted: Plan, out: Path) -> tuple[Prepared, list[float]]:
     """The data of an experiment, and every client's test value."""
     return prepare(wanted), run(wanted, out).summary["per_client_test"]
 

@@ -58,7 +58,7 @@ def test_bad_names_and_missing_packages_are_refused_before_anything_is_made(grap
 def test_what_is_told(graph_file):
     from fedpub.runs.simulated import run
 
-    experiment = Experiment(dataset=graph_file, method="fedprox", rounds=1, hidden=4).resolved()
+    experiment = Experiment(dataset=graph_file, method="fedprox", rounds=1, hidden=4).resolve().experiment
     row = run(experiment).record.rows[0]
     told = means(row)
     assert told["val"] == row.mean("val")

@@ -195,7 +195,7 @@ def test_a_run_of_a_version_without_validation_losses_is_resumed(tiny, tmp_path)
     assert [row.clients | {"val_loss": None} for row in read_rows(out)] == expected
     assert all(np.isnan(row.mean("val_loss")) for row in read_rows(out))
     longer = replace(tiny, rounds=8)
-    (out / "config.json").write_text(longer.resolved().to_json())
+    (out / "config.json").write_text(longer.resolve().experiment.to_json())
     (out / "summary.json").unlink()
     found = run(longer, out, resume=True)
     assert [row.round for row in read_rows(out)] == list(range(1, 9))
@@ -414,12 +414,12 @@ def test_relations_stay_with_their_rounds_when_nobody_takes_part_in_one(unreliab
 
 def test_the_models_are_those_of_the_best_round(tiny, tmp_path):
     """The kept weights, evaluated again, give the values of the summary."""
-    experiment = replace(tiny, method="fedpub", lr=0.05, rounds=8).resolved()
+    experiment = replace(tiny, method="fedpub", lr=0.05, rounds=8).resolve()
     summary = run(experiment, tmp_path / "out").summary
     weights, header = read_tensors(tmp_path / "out" / "models.safetensors")
     assert header == {"round": str(summary["best_round"])}
     federation = prepare(experiment).federation
-    ctx = experiment.context()
+    ctx = experiment.context
     metrics = ctx.task.evaluate(ctx.model, weights, federation.chunks(list(range(CLIENTS)))[0])
     assert metrics["test"].tolist() == pytest.approx(summary["per_client_test"])
     assert float(metrics["val"].mean()) == pytest.approx(summary["val"])

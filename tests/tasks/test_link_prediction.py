@@ -27,7 +27,7 @@ from fedpub.core.files import read_tensors
 from fedpub.core.segments import pair_product
 from fedpub.core.sparse import propagate
 from fedpub.core.tree import Tree, pack, tree
-from fedpub.data.clients.links import LINK_RATIOS, TRAIN, split_links
+from fedpub.data.clients.links import TRAIN, split_links
 from fedpub.data.clients.split import Ratios
 from fedpub.data.clients.stack import Clients, stack
 from fedpub.data.clients.subgraph import Propagation, Subgraph
@@ -39,7 +39,7 @@ from fedpub.experiment.prepare import prepare
 from fedpub.models import GCN, MODELS, Dropout, GraphSAGE, Model
 from fedpub.runs.simulated import run
 from fedpub.tasks import LinkPrediction, Step
-from fedpub.tasks.link_prediction import Decoder, ranking
+from fedpub.tasks.link_prediction import LINK_RATIOS, Decoder, ranking
 from small import refused
 
 MODEL = pytest.mark.parametrize("model", [GCN(4), GraphSAGE(4)], ids=["gcn", "sage"])
@@ -70,7 +70,7 @@ def clients_of(*arguments: Any, **named: Any) -> Clients:
 def active_weights(model: Model, task: LinkPrediction, num_features: int, clients: int) -> Tree:
     """Different for every client, so small beside the biases that no hidden unit is silent."""
     stream = torch.Generator().manual_seed(3)
-    w0 = model.init(num_features, task.width, stream) | task.init(stream)
+    w0 = model.init(num_features, task.hidden, stream) | task.init(stream)
     noise = {name: torch.randn(clients, *leaf.shape, generator=stream).double() / 20 for name, leaf in w0.items()}
     return {name: leaf + 1.0 if name.endswith("bias") else leaf for name, leaf in noise.items()}
 
@@ -729,10 +729,10 @@ def test_the_oracle_is_judged_by_each_client_s_own_pairs(scenario, clients, deco
     one = an_experiment(
         tmp_path / "tiny.graph", scenario=scenario, clients=clients, decoder=decoder, dtype="float64", seed=1
     )
-    divided = prepare(one.resolved()).federation.subgraphs
-    oracle = replace(one, method="oracle").resolved()
+    divided = prepare(one.resolve()).federation.subgraphs
+    oracle = replace(one, method="oracle").resolve()
     ready, again = prepare(oracle), prepare(oracle, chunk=1)
-    ctx = oracle.context()
+    ctx = oracle.context
     found = rounds_of(Oracle(), ctx, ready.federation, 3)
     assert_same(found, rounds_of(Oracle(), ctx, again.federation, 3), 1e-9)
     weights = tree(found[-1].snapshot.clients["weights"])
@@ -757,25 +757,25 @@ def test_the_oracle_is_judged_by_each_client_s_own_pairs(scenario, clients, deco
 
 
 def test_the_ratios_of_an_experiment_are_those_of_its_task():
-    assert Experiment(task="link-prediction").resolved().ratios == (0.85, 0.05, 0.1)
-    assert Experiment(dataset="ogbn-arxiv", clients=10, task="link-prediction").resolved().ratios == (0.85, 0.05, 0.1)
-    assert Experiment().resolved().ratios == (0.2, 0.4, 0.4)
-    chosen = Experiment(task="link-prediction", ratios=(0.6, 0.2, 0.2)).resolved()
+    assert Experiment(task="link-prediction").resolve().ratios == (0.85, 0.05, 0.1)
+    assert Experiment(dataset="ogbn-arxiv", clients=10, task="link-prediction").resolve().ratios == (0.85, 0.05, 0.1)
+    assert Experiment().resolve().ratios == (0.2, 0.4, 0.4)
+    chosen = Experiment(task="link-prediction", ratios=(0.6, 0.2, 0.2)).resolve()
     assert chosen.ratios == (0.6, 0.2, 0.2)
-    assert Experiment.from_json(chosen.to_json(), Path("config.json")) == chosen
+    assert Experiment.from_json(chosen.experiment.to_json(), Path("config.json")) == chosen.experiment
 
 
 def test_rounds_and_epochs_of_links_are_the_same_for_all_graphs():
     for dataset in ("communities", "photo", "ogbn-arxiv"):
-        found = Experiment(dataset=dataset, clients=10, task="link-prediction").resolved()
+        found = Experiment(dataset=dataset, clients=10, task="link-prediction").resolve()
         assert (found.rounds, found.epochs) == (100, 20)
-        chosen = Experiment(dataset=dataset, clients=10, task="link-prediction", rounds=7, epochs=5).resolved()
+        chosen = Experiment(dataset=dataset, clients=10, task="link-prediction", rounds=7, epochs=5).resolve()
         assert (chosen.rounds, chosen.epochs) == (7, 5)
 
 
 def test_an_experiment_s_ratios_divide_its_clients_edges(graph_file):
     for ratios in (None, (0.6, 0.2, 0.2)):
-        ready = prepare(an_experiment(graph_file, ratios=ratios).resolved())
+        ready = prepare(an_experiment(graph_file, ratios=ratios).resolve())
         _, val, test = ratios or LINK_RATIOS
         for own in ready.federation.subgraphs:
             count = own.num_train + int(own.links.val.true.sum() + own.links.test.true.sum())
@@ -785,7 +785,7 @@ def test_an_experiment_s_ratios_divide_its_clients_edges(graph_file):
 
 def test_a_data_seed_keeps_the_pairs_while_the_seed_changes(graph_file):
     one, same, other = (
-        prepare(an_experiment(graph_file, seed=seed, data_seed=data).resolved()).federation.subgraphs[0].links
+        prepare(an_experiment(graph_file, seed=seed, data_seed=data).resolve()).federation.subgraphs[0].links
         for seed, data in ((0, 3), (1, 3), (0, 4))
     )
     assert torch.equal(one.test.pairs, same.test.pairs)
@@ -794,8 +794,8 @@ def test_a_data_seed_keeps_the_pairs_while_the_seed_changes(graph_file):
 
 def test_the_network_is_refused_where_there_are_no_links():
     with pytest.raises(FedpubError, match=r"decoder=mlp has no effect on node-classification; add task=link-pred"):
-        Experiment(decoder="mlp").resolved()
-    assert Experiment(decoder="mlp", task="link-prediction").resolved().learns() == LinkPrediction(128, "mlp")
+        Experiment(decoder="mlp").resolve()
+    assert Experiment(decoder="mlp", task="link-prediction").resolve().task == LinkPrediction(128, "mlp")
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -47,6 +47,11 @@ class FedGNN(FedAvg):
     """Cosine of the features above which two nodes are similar."""
     limit: int = 10
     """Maximum number of similar nodes that a node receives, most similar first."""
+
+    def adapted(self, dataset: str, scenario: str) -> FedGNN:
+        if self.relation is not None:
+            return self
+        return replace(self, relation="neighbourhood" if scenario == "overlapping" else "similarity")
 
     @property
     def uploads(self) -> frozenset[str]:

@@ -22,8 +22,8 @@ nobody did.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -48,8 +48,12 @@ from fedpub.core.tree import (
     update,
 )
 from fedpub.data.clients.stack import Clients
+from fedpub.data.synthetic import SYNTHETIC
 from fedpub.errors import FedpubError
 from fedpub.models.proxy import P_OUT, Proxy, ProxyKind, feature_proxy, narrowed, random_proxy
+
+TAU, TAU_OVERLAPPING, TAU_SYNTHETIC = 3.0, 5.0, 10.0
+OFFICIAL_WEIGHT_DECAY = 1e-6
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,17 @@ class FedPub:
                 f"`neighbours={self.neighbours}` needs functional embeddings and implicit communities; "
                 "leave it out, or `measure`, `communities` and `similarity=False`"
             )
+
+    def adapted(self, dataset: str, scenario: str) -> FedPub:
+        """With the paper's tau."""
+        if self.tau is not None:
+            return self
+        tau = TAU_OVERLAPPING if scenario == "overlapping" else TAU
+        return replace(self, tau=TAU_SYNTHETIC if dataset in SYNTHETIC else tau)
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        return {"weight_decay": OFFICIAL_WEIGHT_DECAY} if self.official else {}
 
     @property
     def notes(self) -> Mapping[str, int]:

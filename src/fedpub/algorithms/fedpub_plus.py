@@ -61,8 +61,6 @@ class FedPubPlus(FedPub):
     margin: float = 0.01
     """Validation accuracy by which the federated model must beat the local one."""
 
-    usual: ClassVar[Mapping[str, Any]] = {"model": "twin", "hidden": 64, "dropout": 0.6}
-
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, value, high in (
@@ -72,6 +70,10 @@ class FedPubPlus(FedPub):
         ):
             if not 0 <= value <= high:
                 raise FedpubError(f"--{name} {value} is outside 0 to {high}")
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        return {**super().defaults, "model": "twin", "hidden": 64, "dropout": 0.6}
 
     def net(self, chosen: Model, task: Task) -> Model:
         federated = Columns(chosen, self.inputs)

@@ -13,6 +13,7 @@ from fedpub.algorithms.local import Local
 
 @dataclass(frozen=True)
 class Oracle(Local):
-    """Local training of a single client that holds everything; the experiment gives it the undivided graph."""
+    """Local training of a single client that holds everything."""
 
     title: ClassVar[str] = "Oracle"
+    undivided: ClassVar[bool] = True

@@ -137,6 +137,14 @@ class MakesNet(Protocol):
 
 
 @runtime_checkable
+class Adapts(Protocol):
+    """A method some of whose hyper-parameters, where they are left open, depend on the data."""
+
+    def adapted(self, dataset: str, scenario: str) -> Algorithm:
+        """Itself with nothing left open, for a data set and a scenario."""
+
+
+@runtime_checkable
 class Starts(Protocol):
     """A method that sends every client an average of its own, of which it makes a model of its own."""
 

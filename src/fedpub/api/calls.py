@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import shutil
 import tempfile
@@ -11,7 +10,7 @@ import warnings
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,8 @@ from fedpub.data import datasets as known_graphs
 from fedpub.data.graph import Graph
 from fedpub.errors import FedpubError, unknown
 from fedpub.experiment import Experiment
-from fedpub.experiment.spec import OBJECT
+from fedpub.experiment.plan import OBJECT
+from fedpub.experiment.spec import Request
 from fedpub.models import MODELS, Model
 from fedpub.runs import simulated as running
 from fedpub.store.directory import RunDirectory, read_rows
@@ -39,38 +39,6 @@ Place = str | os.PathLike[str]
 SETTINGS = tuple(one.name for one in fields(Experiment))
 RUNNING = ("out", "resume", "progress", "data_root", "chunk", "max_memory")
 COMPARED = ("datasets", "methods", "clients", "seeds", "model", "out", "progress", "data_root", "max_memory")
-
-
-@dataclass(frozen=True)
-class Own(Experiment):
-    """An experiment with an object of the calling program as its method or its model.
-
-    `method` and `model` then only say what the objects are called: config.json tells what was run, but only a program
-    that has the objects can run or resume it.
-    """
-
-    own_method: Any = None
-    own_model: Any = None
-
-    def resolved(self) -> Experiment:
-        named = self
-        if self.own_method is not None:
-            usual = getattr(self.own_method, "usual", {})
-            left_open = {name: value for name, value in usual.items() if getattr(self, name) is None}
-            named = replace(named, method=OBJECT + type(self.own_method).__name__, **left_open)
-        if self.own_model is not None:
-            named = replace(named, model=OBJECT + type(self.own_model).__name__)
-        found = super(Own, named).resolved()
-        # As config.json will have them, so that a resumed run can be compared.
-        return replace(found, options=json.loads(json.dumps(found.options, default=repr)))
-
-    def algorithm(self) -> Algorithm:
-        return super().algorithm() if self.own_method is None else self.filled(self.own_method)
-
-    def net(self) -> Model:
-        if self.own_model is None:
-            return super().net()
-        return self.made_of(self.own_model)
 
 
 def run(
@@ -110,7 +78,7 @@ def run(
     known = [*SETTINGS, *_hyper_parameters(method), *RUNNING]
     check_owned((name for name in settings if name not in known), _method(method)[0].removeprefix(OBJECT))
     _check_keywords("fedpub.run", settings, known)
-    experiment = _experiment(method, model, chosen)
+    asked = _request(method, model, chosen)
     graph = _graph(dataset)
     if isinstance(graph, Graph) and graph.client is None and clients is None and scenario in (None, "natural"):
         raise FedpubError(f"graph {graph.name!r} came without clients; give their number, as clients=5")
@@ -124,7 +92,7 @@ def run(
         name = str(place.resolve() / _file_name(graph)) if isinstance(graph, Graph) else graph
         with bar_of(progress) as bar:
             found = running.run(
-                replace(experiment, dataset=name),
+                asked.resolve(dataset=name),
                 place,
                 resume=resume and (place / "config.json").is_file(),
                 root=root,
@@ -166,7 +134,7 @@ def compare(
     run again. `max_memory` is the GiB that a run may take, as in `fedpub.run`.
     """
     from fedpub.runs.comparison import compare as compare_runs
-    from fedpub.runs.comparison import plan
+    from fedpub.runs.comparison import plan_all
 
     labelled = _labelled(methods)
     for name, value in settings.items():
@@ -184,15 +152,8 @@ def compare(
         files = folder or Path(until_done.enter_context(tempfile.TemporaryDirectory(prefix="fedpub-")))
         planned = []
         for dataset in given:
-            name, by_method = _named_graph(dataset, files), []
-            for label, method in labelled.items():
-                base = _experiment(method, model, settings)
-                # The object is in the experiment; the plan knows names only.
-                stand_in = base.method if base.method in METHODS else "fedavg"
-                options = {stand_in: base.options}
-                found = plan(base, [stand_in], [name], counts, seeds, options)
-                by_method.append([(cell, label, one) for cell, _, one in found])
-            planned += [one for together in zip(*by_method, strict=True) for one in together]
+            asked = {label: _request(method, model, settings) for label, method in labelled.items()}
+            planned += plan_all(asked, [_named_graph(dataset, files)], counts, seeds)
         with bar_of(progress, len(planned)) as bar:
             runs = list(compare_runs(planned, folder, _path(data_root), bar.on_round, bar.on_step, max_memory))
     return Comparison(tuple(runs))
@@ -354,7 +315,7 @@ def _hyper_parameters(method: Any) -> list[str]:
     return [] if own is not None else options_of(name)
 
 
-def _experiment(method: Any, model: Any, settings: Mapping[str, Any]) -> Experiment:
+def _request(method: Any, model: Any, settings: Mapping[str, Any]) -> Request:
     """The experiment of keywords: its own settings, and hyper-parameters of the method."""
     name, options, own_method = _method(method)
     chosen = {keyword: value for keyword, value in settings.items() if keyword in SETTINGS}
@@ -366,9 +327,7 @@ def _experiment(method: Any, model: Any, settings: Mapping[str, Any]) -> Experim
     if hidden is not None and chosen.setdefault("hidden", hidden) != hidden:
         raise FedpubError(f"hidden={chosen['hidden']} contradicts the model, which has {hidden}; leave one of them out")
     chosen |= {"method": name, "options": options}
-    if own_method is None and own_model is None:
-        return Experiment(**chosen)
-    return Own(**chosen, own_method=own_method, own_model=own_model)
+    return Request(Experiment(**chosen), own_method, own_model)
 
 
 def _method(method: Any) -> tuple[str, dict[str, Any], Any]:

@@ -19,8 +19,8 @@ from fedpub.core.tree import Tree
 from fedpub.data.clients.split import split
 from fedpub.errors import FedpubError, unknown
 from fedpub.experiment import Experiment
+from fedpub.experiment.plan import OBJECT
 from fedpub.experiment.prepare import prepare
-from fedpub.experiment.spec import OBJECT
 from fedpub.store.record import SUMS, Record, Row, baseline_of, not_above
 
 if TYPE_CHECKING:
@@ -101,9 +101,8 @@ class Run:
         Nodes have no number where clients overlap, and no masks where links are predicted.
         """
         # What clients hold depends neither on the method nor on the model.
-        plain = {name: getattr(self.experiment, name) for name in Experiment.__dataclass_fields__}
-        experiment = replace(Experiment(**plain), method="local", options={}, model="gcn").resolved()
-        ready = prepare(experiment, self.data_root)
+        plan = replace(self.experiment, method="local", options={}, model="gcn").resolve()
+        ready = prepare(plan, self.data_root)
         count, graph = ready.partition.num_clients, ready.graph
         if client is not None and not 0 <= client < count:
             raise FedpubError(f"client {client} is not one of the {count} clients of this run; give 0 to {count - 1}")
@@ -116,10 +115,8 @@ class Run:
         data = replace(graph, client=None, client_names=()).to_pyg()
         if owner_N is not None:
             data.client = owner_N
-        if experiment.task == "node-classification":
-            assert experiment.data_seed is not None
-            assert experiment.ratios is not None
-            chosen = split(graph, experiment.data_seed, experiment.ratios)
+        if self.experiment.task == "node-classification":
+            chosen = split(graph, plan.data_seed, plan.ratios)
             data.train_mask, data.val_mask, data.test_mask = chosen
         return data if client is None else data.subgraph(ready.partition.nodes[client])
 

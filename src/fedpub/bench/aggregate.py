@@ -24,8 +24,8 @@ def bench_aggregate(
     found: list[Timing] = []
     place = torch.device(device)
     machine = measure(place, torch.float32)
-    experiment = Experiment(method="fedpub").resolved()
-    ctx, hidden = experiment.context(), experiment.width
+    plan = Experiment(method="fedpub").resolve()
+    ctx, hidden = plan.context, plan.hidden
     for count in clients:
         method = FedPub(tau=5.0)
         stream = torch_stream(0, "aggregate", count)

@@ -22,7 +22,7 @@ from fedpub.data.clients.subgraph import Subgraph
 from fedpub.engine.setup import set_up
 from fedpub.engine.simulate import Federation, simulate
 from fedpub.errors import FedpubError, unknown
-from fedpub.experiment import Experiment
+from fedpub.experiment import Experiment, Plan
 from fedpub.experiment.prepare import prepare
 from fedpub.models.proxy import proxy_structure, random_proxy
 
@@ -38,20 +38,20 @@ def bench_engine(
     for method in methods:
         if method not in ("fedpub", "fedavg"):
             raise unknown("method to bench", method, ("fedpub", "fedavg"))
-        experiment = Experiment(dataset, scenario, clients, method, epochs=1, defence="none", device=device).resolved()
-        federation = prepare(experiment, root).federation
+        plan = Experiment(dataset, scenario, clients, method, epochs=1, defence="none", device=device).resolve()
+        federation = prepare(plan, root).federation
         machine = machine or measure(federation.device, federation.dtype)
         (data,) = federation.chunks(list(range(federation.num_clients)))
-        least = round_work(experiment, data).seconds(machine)
+        least = round_work(plan, data).seconds(machine)
         loop = f"{method}, PyG loop"
         contenders: dict[str, Iterator[object]] = {
-            f"{method}, stacked": _rounds(experiment, federation),
-            f"{method}, one client at a time": _rounds(experiment, replace(federation, chunk=1)),
-            loop: pyg_loop(experiment, federation),
+            f"{method}, stacked": _rounds(plan, federation),
+            f"{method}, one client at a time": _rounds(plan, replace(federation, chunk=1)),
+            loop: pyg_loop(plan, federation),
         }
         medians = in_turns(contenders, repeats, federation.device)
         if method == "fedavg" and device == "cpu" and flower.is_installed():
-            simulated = flower.seconds_per_round(experiment, federation.num_clients, root)
+            simulated = flower.seconds_per_round(plan, federation.num_clients, root)
             medians["fedavg, Flower's simulation"] = simulated
         found += [
             Timing(
@@ -78,11 +78,11 @@ def bench_methods(
     contenders: dict[str, Iterator[object]] = {}
     seconds: dict[str, float] = {}
     for method in dict.fromkeys(("fedavg", *methods)):
-        experiment = Experiment(dataset, scenario, clients, method, epochs=1, defence="none", device=device).resolved()
-        ready = prepare(experiment, root)
-        made = set_up(experiment.algorithm(), experiment.context(), ready.federation)
+        plan = Experiment(dataset, scenario, clients, method, epochs=1, defence="none", device=device).resolve()
+        ready = prepare(plan, root)
+        made = set_up(plan.algorithm, plan.context, ready.federation)
         seconds[method] = made.seconds if made else 0.0
-        contenders[method] = _rounds(experiment, made.extend(ready.federation) if made else ready.federation)
+        contenders[method] = _rounds(plan, made.extend(ready.federation) if made else ready.federation)
     medians = in_turns(contenders, repeats, torch.device(device))
     return [
         Timing(method, clients, taken, medians["fedavg"] / taken, "fedavg", setup_seconds=seconds[method])
@@ -90,19 +90,19 @@ def bench_methods(
     ]
 
 
-def _rounds(experiment: Experiment, federation: Federation) -> Iterator[object]:
-    return simulate(experiment.algorithm(), experiment.context(), federation, rounds=10**6)
+def _rounds(plan: Plan, federation: Federation) -> Iterator[object]:
+    return simulate(plan.algorithm, plan.context, federation, rounds=10**6)
 
 
-def pyg_loop(experiment: Experiment, federation: Federation) -> Iterator[float]:
+def pyg_loop(plan: Plan, federation: Federation) -> Iterator[float]:
     """A round per step, written as one would with PyG: a module, an optimiser and a data object per client."""
-    fedpub = experiment.method == "fedpub"
+    fedpub = plan.experiment.method == "fedpub"
     device = federation.device
     norms: dict[int, Tensor] = {}
     data = [pyg_data(own, norms, device) for own in federation.subgraphs]
-    sizes = (federation.num_features, experiment.width, federation.num_classes)
+    sizes = (federation.num_features, plan.hidden, federation.num_classes)
     models = [pyg_model(*sizes, norms, with_masks=fedpub).to(device) for _ in data]
-    optimisers = [torch.optim.Adam(model.parameters(), lr=experiment.lr) for model in models]
+    optimisers = [torch.optim.Adam(model.parameters(), lr=plan.lr) for model in models]
     proxy = random_proxy("sbm", 0, federation.num_features, "symmetric", 0.01, device, torch.float32)
     dense = torch.from_numpy(proxy_structure("sbm", 0, "symmetric", 0.01)).float().to(device)
     proxy_edges = dense.nonzero().T.contiguous()

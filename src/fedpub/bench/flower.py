@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from fedpub.bench.timing import WARM_UP
-from fedpub.experiment import Experiment
+from fedpub.experiment import Experiment, Plan
 
 ROUNDS = 3  # that are timed
 
@@ -27,7 +27,7 @@ def is_installed() -> bool:
     return all(importlib.util.find_spec(name) is not None for name in ("flwr", "ray"))
 
 
-def seconds_per_round(experiment: Experiment, clients: int, root: Path | None) -> float:
+def seconds_per_round(plan: Plan, clients: int, root: Path | None) -> float:
     """The median of a few rounds, after two to warm up."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
@@ -43,12 +43,12 @@ def seconds_per_round(experiment: Experiment, clients: int, root: Path | None) -
     def train(message: Any, context: Any) -> Any:
         torch.set_num_threads(1)  # a worker process of Ray's has one core
         client = int(context.node_config["partition-id"])
-        weights = train_one(experiment, client, root, message.content["weights"].to_torch_state_dict())
+        weights = train_one(plan, client, root, message.content["weights"].to_torch_state_dict())
         return Message(content=RecordDict({"weights": ArrayRecord(weights)}), reply_to=message)
 
     @server_app.main()  # type: ignore[untyped-decorator]
     def serve(grid: Any, context: Any) -> None:
-        weights = _model(experiment, root).state_dict()
+        weights = _model(plan, root).state_dict()
         while len(nodes := list(grid.get_node_ids())) < clients:
             time.sleep(0.1)
         for _ in range(WARM_UP + ROUNDS):
@@ -72,24 +72,24 @@ def _data(experiment: str, root: Path | None) -> Any:
     from fedpub.bench.engine import pyg_data
     from fedpub.experiment.prepare import prepare
 
-    federation = prepare(Experiment.from_json(experiment, Path()), root).federation
+    federation = prepare(Experiment.from_json(experiment, Path()).resolve(), root).federation
     norms: dict[int, torch.Tensor] = {}
     return federation, [pyg_data(own, norms, federation.device) for own in federation.subgraphs], norms
 
 
-def _model(experiment: Experiment, root: Path | None) -> Any:
+def _model(plan: Plan, root: Path | None) -> Any:
     from fedpub.bench.engine import pyg_model
 
-    federation, _, norms = _data(experiment.to_json(), root)
-    return pyg_model(federation.num_features, experiment.width, federation.num_classes, norms, with_masks=False)
+    federation, _, norms = _data(plan.experiment.to_json(), root)
+    return pyg_model(federation.num_features, plan.hidden, federation.num_classes, norms, with_masks=False)
 
 
-def train_one(experiment: Experiment, client: int, root: Path | None, weights: dict[str, Any]) -> dict[str, Any]:
+def train_one(plan: Plan, client: int, root: Path | None, weights: dict[str, Any]) -> dict[str, Any]:
     """One epoch and an evaluation of one client."""
-    model = _model(experiment, root)
-    x, edges, y, train, val, test = _data(experiment.to_json(), root)[1][client]
+    model = _model(plan, root)
+    x, edges, y, train, val, test = _data(plan.experiment.to_json(), root)[1][client]
     model.load_state_dict(weights)
-    optimiser = torch.optim.Adam(model.parameters(), lr=experiment.lr)
+    optimiser = torch.optim.Adam(model.parameters(), lr=plan.lr)
     model.train()
     torch.nn.functional.cross_entropy(model(x, edges)[train], y[train]).backward()  # type: ignore[no-untyped-call]
     optimiser.step()

@@ -23,7 +23,7 @@ from fedpub.data.clients.stack import Clients
 from fedpub.engine.robust import STEPS
 from fedpub.engine.simulate import simulate
 from fedpub.errors import FedpubError, unknown
-from fedpub.experiment import Experiment
+from fedpub.experiment import Experiment, Plan
 from fedpub.experiment.prepare import Prepared, prepare
 from fedpub.store.record import Record, Row
 
@@ -124,21 +124,20 @@ def bench_robust(
         for defence in defences:
             for attack in attacks:
                 chosen: Any = replace(plain, method=method, defence=defence)  # type: ignore[arg-type]
-                played = [_played(replace(chosen, seed=seed).resolved(), attack, ready, root) for seed in seeds]
+                played = [_played(replace(chosen, seed=seed).resolve(), attack, ready, root) for seed in seeds]
                 kept = tuple(_accuracy(record.best()) for record in played)
                 last = float(np.mean([_accuracy(record.rows[-1]) for record in played]))
                 least = min(len(record.rows) for record in played)
                 yield Attacked(method, attack, defence, float(np.mean(kept)), last, seeds, kept, least)
 
 
-def _played(experiment: Experiment, attack: str, ready: dict[object, Prepared], root: Path | None) -> Record:
-    same = (experiment.seed, experiment.net().propagation)
+def _played(plan: Plan, attack: str, ready: dict[object, Prepared], root: Path | None) -> Record:
+    same = (plan.seed, plan.model.propagation)
     if same not in ready:
-        ready[same] = prepare(experiment, root)
-    algorithm, record = attacked(experiment.algorithm(), attack), Record()
-    assert experiment.rounds is not None
+        ready[same] = prepare(plan, root)
+    algorithm, record = attacked(plan.algorithm, attack), Record()
     try:
-        for measured in simulate(algorithm, experiment.context(), ready[same].federation, experiment.rounds):
+        for measured in simulate(algorithm, plan.context, ready[same].federation, plan.rounds):
             row = Row.of(measured, 0.0)
             row.clients["val"][HOSTILE] = _told(row.clients["val"][HOSTILE], attack, row.round)
             record.rows.append(row)

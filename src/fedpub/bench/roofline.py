@@ -18,7 +18,7 @@ import torch
 
 from fedpub.core.sparse import SparseRows
 from fedpub.data.clients.stack import Clients
-from fedpub.experiment import Experiment
+from fedpub.experiment import Plan
 from fedpub.models.proxy import BLOCK_NODES, BLOCKS
 
 SIDE, COPIED, REPEATS = 2048, 2**25, 7
@@ -64,10 +64,10 @@ class Work:
         return self.flops / machine.flops + self.bytes / machine.bandwidth
 
 
-def round_work(experiment: Experiment, data: Clients) -> Work:
+def round_work(plan: Plan, data: Clients) -> Work:
     """What a round of FedAvg or FED-PUB must do: one local epoch, evaluation, embedding, aggregation."""
-    k, n, h, c = data.num_clients, sum(data.segments.sizes), experiment.width, data.num_classes
-    fedpub = experiment.method == "fedpub"
+    k, n, h, c = data.num_clients, sum(data.segments.sizes), plan.hidden, data.num_classes
+    fedpub = plan.experiment.method == "fedpub"
     seen = float(data.seen_propagated_KF.sum())  # input rows that count, of all clients
     edges = data.adjacency.forward._nnz()
     if data.propagated is None:  # multiplications of an input product, per output column

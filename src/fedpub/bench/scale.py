@@ -43,8 +43,8 @@ def bench_scale(
     found: list[Timing] = []
     for count in sorted(clients):
         options = {"neighbours": min(neighbours, count)} if method == "fedpub" else {}
-        experiment = Experiment(method=method, options=options, rounds=rounds).resolved()
-        algorithm, ctx = experiment.algorithm(), experiment.context()
+        plan = Experiment(method=method, options=options, rounds=rounds).resolve()
+        algorithm, ctx = plan.algorithm, plan.context
         federation = Federation(random_clients(count, nodes, features), CLASSES, torch.device("cpu"))
         federation = within(algorithm, ctx, federation, max_memory * 2**30)
         began, times = time.perf_counter(), []

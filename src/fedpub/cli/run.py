@@ -80,10 +80,13 @@ def run_verb(arguments: list[str]) -> Callable[..., None]:
             config = resume / "config.json"
         if config is not None:
             held = Experiment.from_json(RunDirectory.config(resume) if resume else _read(config), config)
-            _check_agreement(held, wanted, Experiment(method=chosen, options=asdict(kind())), arguments, config)
-            wanted = held
-        wanted, place = wanted.resolved(), resume or out
-        tracker, found = Tracker(track, wanted, place or Path()), None
+            plan = held.resolve()
+            default = Experiment(method=chosen, options=asdict(kind()))
+            _check_agreement(plan.experiment, wanted, default, arguments, config)
+        else:
+            plan = wanted.resolve()
+        place = resume or out
+        tracker, found = Tracker(track, plan.experiment, place or Path()), None
         with progress(quiet, verbose) as bar:
 
             def on_round(row: Row, rounds: int) -> None:
@@ -92,7 +95,7 @@ def run_verb(arguments: list[str]) -> Callable[..., None]:
 
             try:
                 found = run(
-                    wanted,
+                    plan,
                     place,
                     resume=resume is not None,
                     root=data_root,
@@ -120,7 +123,7 @@ def run_verb(arguments: list[str]) -> Callable[..., None]:
 
 def _check_agreement(held: Experiment, given: Experiment, default: Experiment, words: list[str], place: Path) -> None:
     """That no flag asks for something else than the configuration that is used."""
-    held, said = held.resolved(), any(word.split("=")[0] == "--method" for word in words)
+    said = any(word.split("=")[0] == "--method" for word in words)
     pairs = [
         (one.name, getattr(held, one.name), getattr(given, one.name), getattr(default, one.name))
         for one in fields(given)

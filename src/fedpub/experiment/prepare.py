@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
-from fedpub.algorithms import Oracle
 from fedpub.data import datasets
 from fedpub.data.clients.partition import Partition, cached_partition
 from fedpub.data.graph import Graph
 from fedpub.engine.simulate import Federation
 from fedpub.errors import FedpubError
-from fedpub.experiment import Experiment
+from fedpub.experiment.plan import Plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,27 +27,20 @@ class Prepared:
         return tuple(own.id for own in self.federation.subgraphs if not own.num_train)
 
 
-def prepare(
-    experiment: Experiment, root: Path | None = None, chunk: int | None = None, graph: Graph | None = None
-) -> Prepared:
-    """Load, split and divide the graph of a resolved experiment; `graph` is it where it need not be loaded."""
-    assert experiment.scenario is not None
-    assert experiment.data_seed is not None
-    assert experiment.ratios is not None
-    graph = datasets.load(experiment.dataset, root) if graph is None else graph
+def prepare(plan: Plan, root: Path | None = None, chunk: int | None = None, graph: Graph | None = None) -> Prepared:
+    """Load, split and divide the graph of a plan; `graph` is it where it need not be loaded."""
+    graph = datasets.load(plan.dataset, root) if graph is None else graph
     if not graph.num_features:
         raise FedpubError(
             f"graph {graph.name!r} has no features to learn from; give its nodes some, such as their degree"
         )
-    parts = cached_partition(graph, experiment.scenario, experiment.clients, experiment.data_seed, experiment.alpha)
-    kind, task = experiment.net().propagation, experiment.learns()
-    how = (graph, parts.nodes, experiment.data_seed, experiment.ratios, kind)
+    clients = plan.experiment.clients  # none for natural ones
+    parts = cached_partition(graph, plan.scenario, clients, plan.data_seed, plan.alpha)
+    how = (graph, parts.nodes, plan.data_seed, plan.ratios, plan.model.propagation)
     report = None
-    if isinstance(experiment.algorithm(), Oracle):
-        everything, report = task.undivided(*how)
+    if plan.undivided:
+        everything, report = plan.task.undivided(*how)
         subgraphs = [everything]
     else:
-        subgraphs = task.divide(*how)
-    dtype = getattr(torch, experiment.dtype)
-    federation = Federation(subgraphs, graph.num_classes, torch.device(experiment.device), dtype, chunk, report)
-    return Prepared(graph, parts, federation)
+        subgraphs = plan.task.divide(*how)
+    return Prepared(graph, parts, Federation(subgraphs, graph.num_classes, plan.device, plan.dtype, chunk, report))

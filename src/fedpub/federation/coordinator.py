@@ -17,7 +17,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fedpub.algorithms import Oracle
 from fedpub.core.best import START, better
 from fedpub.core.printable import printable
 from fedpub.core.tree import Message, State, Tree, tensor, together, tree, tree_map
@@ -25,7 +24,7 @@ from fedpub.engine.robust import defended
 from fedpub.engine.rounds import Round, Snapshot, check_version, drawn_weights, participants
 from fedpub.engine.setup import OnStep
 from fedpub.errors import FedpubError
-from fedpub.experiment import Experiment
+from fedpub.experiment import Experiment, Plan
 from fedpub.federation.known import SITES, Known
 from fedpub.federation.preparation import Preparation
 from fedpub.federation.requests import PAUSE, Exchange, OnEvent, Requests, Terms, reason_of
@@ -38,7 +37,7 @@ class Coordinator:
 
     def __init__(
         self,
-        experiment: Experiment,
+        experiment: Experiment | Plan,
         run: str,
         sites: Sequence[str],
         exchange: Exchange,
@@ -46,15 +45,16 @@ class Coordinator:
         terms: Terms = Terms(),  # noqa: B008
         on_event: OnEvent = lambda *_: None,
     ) -> None:
-        self.experiment, self.run, self.sites, self.terms = experiment.resolved(), run, list(sites), terms
-        self.algorithm, self.ctx = self.experiment.algorithm(), self.experiment.context()
-        if isinstance(self.algorithm, Oracle):
-            raise FedpubError("--method oracle needs all data in one place: it cannot be deployed; use fedpub run")
+        self.plan, self.run, self.sites, self.terms = experiment.resolve(), run, list(sites), terms
+        self.algorithm, self.ctx = self.plan.algorithm, self.plan.context
+        if self.plan.undivided:
+            method = self.plan.experiment.method
+            raise FedpubError(f"--method {method} needs all data in one place: it cannot be deployed; use fedpub run")
         if not self.sites:
             raise FedpubError("a federation needs at least one site; admit one with fedpub coordinator admit")
         terms.check()
         self._path, self.requests = folder / SITES, Requests(self.sites, exchange, terms, on_event)
-        self.preparation = Preparation(self.experiment, self.algorithm, self.ctx, run, self.requests)
+        self.preparation = Preparation(self.plan, run, self.requests)
 
     def prepare(self, on_step: OnStep | None = None) -> Known:
         """What happens once before the rounds; a restart reads it from the folder."""
@@ -73,13 +73,12 @@ class Coordinator:
         server = start.server if start else algorithm.init_server(w0, count)
         clients = start.clients if start else _first(known)
         expected: Expected | None = None
-        assert self.experiment.rounds is not None
-        for number in range(start.round + 1 if start else 1, self.experiment.rounds + 1):
+        for number in range(start.round + 1 if start else 1, self.plan.rounds + 1):
             ctx = replace(self.ctx, round=number)
             if expected is None:
                 one = _one(algorithm.send(server, torch.tensor([0])))
                 expected = Expected.of(algorithm, ctx, w0, one, len(known.classes))
-            chosen = participants(ctx.seed, number, count, self.experiment.fraction, 0.0)
+            chosen = participants(ctx.seed, number, count, self.plan.fraction, 0.0)
             sent, answers, sizes = self._play(number, chosen, server, clients, known, expected)
             ids = torch.tensor(sorted(answers), dtype=torch.int64)
             uploads = together([answers[client].message for client in ids.tolist()])
@@ -90,7 +89,7 @@ class Coordinator:
 
     def first_weights(self, known: Known) -> Tree:
         w0 = drawn_weights(self.ctx, known.features, len(known.classes))
-        return tree_map(lambda leaf: leaf.to(getattr(torch, self.experiment.dtype)), w0)
+        return tree_map(lambda leaf: leaf.to(self.plan.dtype), w0)
 
     def _play(
         self, number: int, chosen: list[int], server: State, clients: State, known: Known, expected: Expected
@@ -138,9 +137,8 @@ class Coordinator:
         """Why an answer to a round is refused; None where it is good. Whatever it holds, the others' are read."""
         if answer.kind != "round":
             return reason_of(answer)
-        assert self.experiment.ratios is not None
         try:
-            most = most_examples(known.test_sizes[client], self.experiment.ratios)
+            most = most_examples(known.test_sizes[client], self.plan.ratios)
             wrong = expected.problem(answer, number, most)
         except Exception as error:
             wrong = f"its answer cannot be read: {error}"

@@ -25,7 +25,7 @@ def play(
     """Begin the run in `out`, or go on with it: every round is saved before the next begins."""
     if not (out / "config.json").is_file():
         remove_leftovers(out, ("config.json",))  # of a coordinator that was killed right here
-        RunDirectory.create(out, coordinator.experiment.to_json(), coordinator.run)
+        RunDirectory.create(out, coordinator.plan.experiment.to_json(), coordinator.run)
     store = RunDirectory(out)
     with store.locked():
         if store.finished:

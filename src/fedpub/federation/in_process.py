@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpub.data.clients.subgraph_files import write_subgraph
-from fedpub.experiment import Experiment
+from fedpub.experiment import Experiment, Plan
 from fedpub.experiment.prepare import Prepared, prepare
 from fedpub.federation.coordinator import Coordinator
 from fedpub.federation.deployed import play
@@ -24,9 +24,9 @@ class InProcessSites:
     """An exchange with a site for every client of an experiment, each in a folder of its own."""
 
     def __init__(
-        self, folder: Path, experiment: Experiment, root: Path | None = None, ready: Prepared | None = None
+        self, folder: Path, experiment: Experiment | Plan, root: Path | None = None, ready: Prepared | None = None
     ) -> None:
-        ready = ready or prepare(experiment.resolved(), root)
+        ready = ready or prepare(experiment.resolve(), root)
         self.folder, self.names = folder, [f"site-{own.id}" for own in ready.federation.subgraphs]
         for name, own in zip(self.names, ready.federation.subgraphs, strict=True):
             write_subgraph(folder / name / "piece.safetensors", own, ready.graph.classes)
@@ -47,12 +47,13 @@ class InProcessSites:
 
 
 def run_in_process(
-    experiment: Experiment, precision: Precision, root: Path | None = None, ready: Prepared | None = None
+    experiment: Experiment | Plan, precision: Precision, root: Path | None = None, ready: Prepared | None = None
 ) -> tuple[dict[str, Any], Row]:
     """An experiment whose uploads are rounded as those of sites: its summary and its last round."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        sites = InProcessSites(place / "sites", experiment, root, ready)
+        plan = experiment.resolve()
+        sites = InProcessSites(place / "sites", plan, root, ready)
         terms = Terms(precision=precision)
-        coordinator = Coordinator(experiment, "0" * 16, sites.names, sites, place / "sites", terms)
+        coordinator = Coordinator(plan, "0" * 16, sites.names, sites, place / "sites", terms)
         return play(coordinator, place / "run"), read_rows(place / "run")[-1]

@@ -26,7 +26,7 @@ from fedpub.core.files import write_text
 from fedpub.core.tree import Message, State, Tree, mix, tensor, tree
 from fedpub.engine.rounds import measure
 from fedpub.errors import FedpubError
-from fedpub.experiment import Experiment
+from fedpub.experiment import Plan
 from fedpub.federation.known import Known
 from fedpub.federation.part import Part
 from fedpub.federation.requests import Exchange
@@ -64,7 +64,7 @@ def check_joinable(algorithm: Algorithm) -> None:
 class Finished:
     """A finished run, as its coordinator has it."""
 
-    experiment: Experiment
+    plan: Plan
     run: str
     known: Known
     server: State
@@ -72,10 +72,10 @@ class Finished:
 
     def join(self, site: str, client: int, exchange: Exchange, deadline: float) -> dict[str, Any]:
         """Both exchanges with a new site, which is the client of that number; what it reports."""
-        algorithm, members = self.experiment.algorithm(), self.known.sites
+        algorithm, members = self.plan.algorithm, self.known.sites
         check_joinable(algorithm)
         sent = algorithm.send(self.server, torch.arange(len(members)))
-        fields = {"run": self.run, "experiment": self.experiment.to_json(), "client": client, "epochs": EPOCHS}
+        fields = {"run": self.run, "experiment": self.plan.experiment.to_json(), "client": client, "epochs": EPOCHS}
         fields |= {"classes": list(self.known.classes), "precision": "exact"}
 
         def ask(step: str, share_1K: Tensor) -> Envelope:

@@ -21,7 +21,7 @@ from fedpub.data.clients.subgraph_files import read_subgraph
 from fedpub.data.graph import Graph
 from fedpub.engine.simulate import Federation, first_weights
 from fedpub.errors import FedpubError
-from fedpub.experiment import Experiment
+from fedpub.experiment import Plan
 from fedpub.federation.validate.upload import wrong_values
 from fedpub.federation.validate.weights import implausible
 from fedpub.federation.wire_header import Precision
@@ -33,7 +33,7 @@ class Source(Protocol):
     classes: tuple[str, ...]
     num_features: int
 
-    def piece(self, experiment: Experiment, client: int, classes: tuple[str, ...]) -> Subgraph:
+    def piece(self, plan: Plan, client: int, classes: tuple[str, ...]) -> Subgraph:
         """The data with its examples split, as the client of that number among these classes."""
 
 
@@ -44,13 +44,11 @@ class OwnGraph:
         self.graph = Graph.load(path)
         self.classes, self.num_features = self.graph.classes, self.graph.num_features
 
-    def piece(self, experiment: Experiment, client: int, classes: tuple[str, ...]) -> Subgraph:
-        assert experiment.data_seed is not None
-        assert experiment.ratios is not None
+    def piece(self, plan: Plan, client: int, classes: tuple[str, ...]) -> Subgraph:
         place = torch.tensor([classes.index(name) for name in self.graph.classes] + [-1])
         graph = replace(self.graph, y=place[self.graph.y], classes=classes)
-        nodes, kind = (torch.arange(graph.num_nodes),), experiment.net().propagation
-        own = experiment.learns().divide(graph, nodes, experiment.data_seed, experiment.ratios, kind)[0]
+        nodes, kind = (torch.arange(graph.num_nodes),), plan.model.propagation
+        own = plan.task.divide(graph, nodes, plan.data_seed, plan.ratios, kind)[0]
         return replace(own, id=client)
 
 
@@ -61,12 +59,13 @@ class OnePiece:
         self.own, self.classes = read_subgraph(path)
         self.num_features = int(self.own.x.shape[1])
 
-    def piece(self, experiment: Experiment, client: int, classes: tuple[str, ...]) -> Subgraph:
-        if (self.own.links is None) == (experiment.task == "link-prediction"):
-            raise FedpubError(f"this piece of a graph was not split for {experiment.task}; divide it again for that")
+    def piece(self, plan: Plan, client: int, classes: tuple[str, ...]) -> Subgraph:
+        if (self.own.links is None) == (plan.experiment.task == "link-prediction"):
+            task = plan.experiment.task
+            raise FedpubError(f"this piece of a graph was not split for {task}; divide it again for that")
         if classes != self.classes:
             raise FedpubError(f"this piece of a graph has the classes {self.classes}, not {classes}")
-        return replace(self.own, id=client, propagation=experiment.net().propagation)
+        return replace(self.own, id=client, propagation=plan.model.propagation)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,24 +73,24 @@ class Part:
     """A site's part in one run: who it is there and what it computes with."""
 
     folder: Path
-    experiment: Experiment
+    plan: Plan
     client: int
     classes: tuple[str, ...]
     precision: Precision
     site: str
     own: Subgraph
 
-    @cached_property
+    @property
     def algorithm(self) -> Algorithm:
-        return self.experiment.algorithm()
+        return self.plan.algorithm
 
-    @cached_property
+    @property
     def ctx(self) -> Context:
-        return self.experiment.context()
+        return self.plan.context
 
     @cached_property
     def place(self) -> Place:
-        return Place(len(self.classes), torch.device("cpu"), getattr(torch, self.experiment.dtype))
+        return Place(len(self.classes), torch.device("cpu"), self.plan.dtype)
 
     @cached_property
     def w0(self) -> Tree:
@@ -138,7 +137,7 @@ class Part:
         """That a message is one of the method, and what an honest coordinator could send in the context's round."""
         wrong = unlike(message, self.first_message) or wrong_values(message)
         if wrong:
-            raise FedpubError(f"the message of round {ctx.round} is not one of {self.experiment.method}: {wrong}")
+            raise FedpubError(f"the message of round {ctx.round} is not one of {self.plan.experiment.method}: {wrong}")
         if wrong := implausible(ctx, message, self.first_message, own, base):
             raise FedpubError(f"the weights of round {ctx.round} are no average of models: {wrong}")
 

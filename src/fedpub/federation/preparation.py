@@ -13,7 +13,7 @@ from fedpub.core.printable import printable
 from fedpub.core.tree import Message, State
 from fedpub.engine.setup import OnStep
 from fedpub.errors import FedpubError
-from fedpub.experiment import Experiment
+from fedpub.experiment import Plan
 from fedpub.federation.known import Known
 from fedpub.federation.requests import Requests
 from fedpub.federation.validate.fields import ANSWERED, MOST_CLASSES
@@ -25,11 +25,17 @@ from fedpub.federation.wire import Envelope, encode
 class Preparation:
     """The coordinator's side of everything that happens once."""
 
-    experiment: Experiment
-    algorithm: Algorithm
-    ctx: Context
+    plan: Plan
     run: str
     requests: Requests
+
+    @property
+    def algorithm(self) -> Algorithm:
+        return self.plan.algorithm
+
+    @property
+    def ctx(self) -> Context:
+        return self.plan.context
 
     def prepare(self, on_step: OnStep | None = None) -> Known:
         """What the coordinator knows of its sites when the rounds begin."""
@@ -71,7 +77,7 @@ class Preparation:
 
     def begin(self, client: int, known: Known, attempt: int) -> Envelope:
         """What tells a site to begin; a higher attempt makes it begin anew."""
-        fields = {"run": self.run, "experiment": self.experiment.to_json(), "client": client, "attempt": attempt}
+        fields = {"run": self.run, "experiment": self.plan.experiment.to_json(), "client": client, "attempt": attempt}
         precision = self.requests.terms.precision
         return Envelope("begin", fields | {"classes": list(known.classes), "precision": precision}, {})
 
@@ -113,7 +119,7 @@ class Preparation:
         setup = self.algorithm.setup()
         wrong = wrong_values(upload)
         if not wrong and isinstance(setup, ChecksUploads):
-            place = Place(len(known.classes), torch.device("cpu"), getattr(torch, self.experiment.dtype))
+            place = Place(len(known.classes), torch.device("cpu"), self.plan.dtype)
             try:
                 wrong = setup.problem(self.ctx, step, server, client, upload, known.features, place)
             except Exception as error:

@@ -88,12 +88,12 @@ class Site:
         return self._parts[run]
 
     def _part(self, run: str, held: dict[str, Any]) -> Part:
-        experiment = Experiment.from_json(held["experiment"], Path("the coordinator's message")).resolved()
-        experiment = replace(experiment, device="cpu")
-        check_agreed(experiment, self._agreed)
+        asked = Experiment.from_json(held["experiment"], Path("the coordinator's message"))
+        plan = replace(asked, device="cpu").resolve()
+        check_agreed(plan.experiment, self._agreed)
         classes, client = tuple(held["classes"]), int(held["client"])
-        own = self.source.piece(experiment, client, classes)
-        return Part(self._run_folder(run), experiment, client, classes, held["precision"], self.name, own)
+        own = self.source.piece(plan, client, classes)
+        return Part(self._run_folder(run), plan, client, classes, held["precision"], self.name, own)
 
     def _run_folder(self, run: str) -> Path:
         return self.folder / "runs" / run
@@ -136,7 +136,7 @@ class Site:
     def _setup(self, run: str, asked: Envelope, digest: str) -> bytes:
         part, step = self.part(run), asked.fields["step"]
         if not isinstance(part.algorithm, NeedsSetup) or step >= len(part.algorithm.setup().steps):
-            raise FedpubError(f"{part.experiment.method} has no exchange {step} before the rounds")
+            raise FedpubError(f"{part.plan.experiment.method} has no exchange {step} before the rounds")
         name, setup, ledger = f"setup-{step}", part.algorithm.setup(), self._ledger(run)
         ledger.check(f"exchange {step}", digest)
         if (answer := part.answered(name)) is not None:
@@ -157,8 +157,7 @@ class Site:
 
     def _round(self, run: str, asked: Envelope, digest: str) -> bytes:
         part, number, base = self.part(run), asked.fields["round"], asked.fields["base"]
-        rounds, ledger, question = part.experiment.rounds, self._ledger(run), f"round {number}"
-        assert rounds is not None
+        rounds, ledger, question = part.plan.rounds, self._ledger(run), f"round {number}"
         if not base < number:
             raise FedpubError(f"round {number} cannot follow round {base}")
         if number > rounds:
@@ -217,8 +216,7 @@ class Site:
         if (stored := part.answered(question.replace(" ", "-"))) is not None:
             return stored
         check_joinable(part.algorithm)
-        assert part.experiment.rounds is not None
-        after = replace(part.ctx, round=part.experiment.rounds + 1)
+        after = replace(part.ctx, round=part.plan.rounds + 1)
         part.check_message(after, asked.message, {}, 0)
         ledger.note(question, digest)
 
@@ -245,7 +243,7 @@ class Site:
 
     def _card(self, part: Part, number: int, metrics: Mapping[str, float]) -> ModelCard:
         return ModelCard.of(
-            part.experiment,
+            part.plan.experiment,
             num_features=part.data.num_features,
             classes=part.classes,
             site=self.name,

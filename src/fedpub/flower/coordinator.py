@@ -65,7 +65,7 @@ def write_app(folder: Path) -> None:
 def check_run(folder: CoordinatorFolder, config: CoordinatorConfig, resume: bool, joins: bool) -> None:
     out = folder.out(config)
     if joins:
-        check_joinable(config.experiment.algorithm())
+        check_joinable(config.experiment.resolve().algorithm)
         if not RunDirectory(out).finished:
             raise FedpubError(f"the run of {folder.path} is not finished: sites can join when it is")
         return
@@ -149,8 +149,7 @@ class Running:
         """The summary, when the run has ended."""
         from fedpub.flower.server import play_rounds, serve_joins
 
-        rounds = self.config.experiment.resolved().rounds
-        assert rounds is not None
+        rounds = self.config.experiment.resolve().rounds
         on_line = on_event or (lambda _: None)
         for warning in self._warnings:
             on_line(warning)

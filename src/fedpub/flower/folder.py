@@ -14,7 +14,7 @@ from typing import IO, Any
 from fedpub.core.files import append_line, write_text
 from fedpub.core.printable import printable
 from fedpub.errors import FedpubError
-from fedpub.experiment import Experiment
+from fedpub.experiment import Experiment, Plan
 from fedpub.federation.requests import Terms
 
 CONFIG = "coordinator.json"
@@ -30,8 +30,8 @@ class CoordinatorConfig:
     out: str = "run"  # the run directory, from the coordinator's folder
 
     @staticmethod
-    def new(bind: str, port: int, experiment: Experiment, terms: Terms, out: str = "run") -> CoordinatorConfig:
-        return CoordinatorConfig(bind, port, secrets.token_hex(8), experiment.resolved(), terms, out)
+    def new(bind: str, port: int, experiment: Experiment | Plan, terms: Terms, out: str = "run") -> CoordinatorConfig:
+        return CoordinatorConfig(bind, port, secrets.token_hex(8), experiment.resolve().experiment, terms, out)
 
     def save(self, folder: Path) -> None:
         held = asdict(replace(self, experiment=Experiment())) | {"experiment": json.loads(self.experiment.to_json())}

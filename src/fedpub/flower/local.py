@@ -14,7 +14,7 @@ from typing import Any
 from fedpub.core.files import write_tensors
 from fedpub.data.clients.subgraph_files import write_subgraph
 from fedpub.errors import FedpubError
-from fedpub.experiment import Experiment
+from fedpub.experiment import Experiment, Plan
 from fedpub.experiment.prepare import Prepared, prepare
 from fedpub.federation.requests import Terms
 from fedpub.flower.coordinator import Running
@@ -28,12 +28,12 @@ from fedpub.store.model_files import load_model, unsettled
 from fedpub.store.record import Record
 
 
-def lay_out(base: Path, ready: Prepared, experiment: Experiment, terms: Terms, out: Path) -> tuple[Path, list[Path]]:
+def lay_out(base: Path, ready: Prepared, plan: Plan, terms: Terms, out: Path) -> tuple[Path, list[Path]]:
     """The folders of a coordinator and of a site for every client, with keys, certificates and data."""
     coordinator = base / "coordinator"
     make_authority(coordinator)
     make_certificate(coordinator, ["localhost"])
-    config = CoordinatorConfig.new("127.0.0.1", free_port(), experiment, terms, str(out.resolve()))
+    config = CoordinatorConfig.new("127.0.0.1", free_port(), plan, terms, str(out.resolve()))
     config.save(coordinator)
     sites = []
     width = len(str(len(ready.federation.subgraphs) - 1))
@@ -69,32 +69,32 @@ def deploy_local(
 ) -> Result:
     """Run an experiment as a federation; afterwards nothing of it runs any more."""
     require_flower()
-    experiment = experiment.resolved()
-    if experiment.failures:
+    plan = experiment.resolve()
+    if plan.failures:
         raise FedpubError("--failures is for simulations; deployed sites fail by themselves: leave it out")
-    if experiment.device != "cpu":
-        raise FedpubError(f"--device {experiment.device} is for simulations; sites compute on their CPUs: leave it out")
+    if plan.device.type != "cpu":
+        raise FedpubError(f"--device {plan.device} is for simulations; sites compute on their CPUs: leave it out")
     if out is not None:
         RunDirectory.check_free(out)
-    ready = prepare(experiment, root)
+    ready = prepare(plan, root)
     with ExitStack() as stack:
         base = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedpub-")))
         place = out or base / "run"
-        RunDirectory.create(place, experiment.to_json(), ready.graph.digest(), ready.partition.digest)
+        RunDirectory.create(place, plan.experiment.to_json(), ready.graph.digest(), ready.partition.digest)
         if out is not None:
             base = out / "deployment"
-        coordinator, sites = lay_out(base, ready, experiment, terms, place)
+        coordinator, sites = lay_out(base, ready, plan, terms, place)
         processes = start_sites(sites)
         stack.callback(stop, processes)
         with Running(coordinator) as running:
             summary = running.wait(on_round, on_event)
-        _collect_models(place, sites, summary, experiment)
+        _collect_models(place, sites, summary, plan)
         return Result(summary, Record(read_rows(place)), out, ready.idle)
 
 
-def _collect_models(place: Path, sites: list[Path], summary: dict[str, Any], experiment: Experiment) -> None:
+def _collect_models(place: Path, sites: list[Path], summary: dict[str, Any], plan: Plan) -> None:
     """The models that the sites keep in one file, as a simulation leaves them: only here all sites are at hand."""
     models = [load_model(folder / "model") for folder in sites if (folder / "model").is_dir()]
     if len(models) == len(sites):
         header = {"round": str(summary["best_round"])}
-        write_tensors(place / "models.safetensors", unsettled(models, experiment), header)
+        write_tensors(place / "models.safetensors", unsettled(models, plan), header)

@@ -68,7 +68,7 @@ def serve_joins(
         raise FedpubError(f"the run of {folder.path} is not finished: sites can join when it is")
     start, _ = out.restore(torch.device("cpu"))
     assert start is not None, "a finished run has a checkpoint"
-    finished = Finished(config.experiment, config.run, known, start.server, start.clients)
+    finished = Finished(config.experiment.resolve(), config.run, known, start.server, start.clients)
     new = [site for site in read_admitted(folder.admitted) if site not in known.sites]
     waiting = list(new)
     while waiting:

@@ -151,7 +151,7 @@ SAME_MODEL = Grid(
         for name in OTHERS
         for label, row in (
             (TITLES[name], {"method": name}),
-            (f"{TITLES[name]}, twin", {"method": name, **FedPubPlus.usual}),
+            (f"{TITLES[name]}, twin", {"method": name, **FedPubPlus().defaults}),
         )
     }
     | {"FED-PUB-plus without the choice": WITHOUT_CHOICE},

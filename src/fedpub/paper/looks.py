@@ -23,7 +23,7 @@ from fedpub.data.clients.statistics import label_counts
 from fedpub.data.graph import Graph
 from fedpub.engine.setup import set_up
 from fedpub.engine.simulate import Federation, simulate
-from fedpub.experiment import Experiment
+from fedpub.experiment import Plan
 from fedpub.experiment.prepare import Prepared
 from fedpub.federation.in_process import run_in_process
 from fedpub.federation.wire_header import Precision
@@ -32,7 +32,7 @@ from fedpub.store.record import Row
 REPEATS = 5  # timings of which the median counts
 
 
-def clients(experiment: Experiment, ready: Prepared) -> dict[str, Any]:
+def clients(plan: Plan, ready: Prepared) -> dict[str, Any]:
     """How alike the labels of clients are, how many edges each pair misses, and who belongs together."""
     missing_KK = missing_between(ready.graph, ready.partition)
     counts_KC = torch.from_numpy(label_counts(ready.graph, ready.partition)).double()
@@ -66,16 +66,16 @@ def communities(missing_KK: np.ndarray, ready: Prepared) -> list[int]:
     return found
 
 
-def rounded(experiment: Experiment, ready: Prepared, precision: Precision) -> dict[str, Any]:
+def rounded(plan: Plan, ready: Prepared, precision: Precision) -> dict[str, Any]:
     """The summary of the same run where sites round what they send up."""
-    return run_in_process(experiment, precision, ready=ready)[0]
+    return run_in_process(plan, precision, ready=ready)[0]
 
 
-def masks(experiment: Experiment, ready: Prepared) -> dict[str, Any]:
+def masks(plan: Plan, ready: Prepared) -> dict[str, Any]:
     """Of the weights that either of two clients uses, how many both use: the most similar pair and the least."""
-    *_, last = simulate(experiment.algorithm(), experiment.context(), ready.federation, _rounds(experiment))
+    *_, last = simulate(plan.algorithm, plan.context, ready.federation, plan.rounds)
     similarity_KK = last.notes["similarity"].clone().fill_diagonal_(float("nan")).numpy()
-    weights = experiment.algorithm().personal(last.snapshot.clients)
+    weights = plan.algorithm.personal(last.snapshot.clients)
     active = torch.cat([leaf.flatten(1) != 0 for leaf in weights.values() if leaf.dim() >= 3], dim=1)
     found = {}
     for name, place in (("similar", np.nanargmax(similarity_KK)), ("dissimilar", np.nanargmin(similarity_KK))):
@@ -84,13 +84,13 @@ def masks(experiment: Experiment, ready: Prepared) -> dict[str, Any]:
     return found
 
 
-def neighbours(experiment: Experiment, ready: Prepared) -> dict[str, Any]:
+def neighbours(plan: Plan, ready: Prepared) -> dict[str, Any]:
     """The test accuracy of every client's own model, and of that of the client to which it misses most edges."""
-    algorithm, ctx = experiment.algorithm(), experiment.context()
+    algorithm, ctx = plan.algorithm, plan.context
     made = set_up(algorithm, ctx, ready.federation)
     federation = made.extend(ready.federation) if made else ready.federation
     best, best_row = Tree(), None
-    for measured in simulate(algorithm, ctx, federation, _rounds(experiment)):
+    for measured in simulate(algorithm, ctx, federation, plan.rounds):
         row = Row.of(measured, 0.0)
         if row.beats(best_row):
             best, best_row = tree_map(torch.clone, algorithm.personal(measured.snapshot.clients)), row
@@ -101,11 +101,11 @@ def neighbours(experiment: Experiment, ready: Prepared) -> dict[str, Any]:
     return {"own": float(own.nanmean()), "neighbour": float(other.nanmean())}
 
 
-def seconds(experiment: Experiment, ready: Prepared) -> dict[str, Any]:
+def seconds(plan: Plan, ready: Prepared) -> dict[str, Any]:
     """What it takes to compare all clients once: the comparison, and for functional embeddings these as well."""
-    algorithm, ctx = experiment.algorithm(), experiment.context()
+    algorithm, ctx = plan.algorithm, plan.context
     assert isinstance(algorithm, FedPub)
-    server, up, own = _first_round(algorithm, experiment, ready.federation)
+    server, up, own = _first_round(algorithm, plan, ready.federation)
     (data,) = ready.federation.chunks(list(range(ready.federation.num_clients)))
     taken = []
     for _ in range(REPEATS):
@@ -121,9 +121,9 @@ def seconds(experiment: Experiment, ready: Prepared) -> dict[str, Any]:
     return {"seconds": statistics.median(taken), "values": values}
 
 
-def _first_round(algorithm: FedPub, experiment: Experiment, federation: Federation) -> tuple[State, Message, State]:
+def _first_round(algorithm: FedPub, plan: Plan, federation: Federation) -> tuple[State, Message, State]:
     """What was sent and answered in a first round, and the clients after it."""
-    ctx = experiment.context()
+    ctx = plan.context
     (data,) = federation.chunks(list(range(federation.num_clients)))
     measured = next(simulate(algorithm, ctx, federation, 1))
     own = state_map(torch.clone, measured.snapshot.clients)
@@ -132,12 +132,7 @@ def _first_round(algorithm: FedPub, experiment: Experiment, federation: Federati
     return select({"weights": measured.snapshot.server["weights"]}, data.ids_K), up, own
 
 
-def _rounds(experiment: Experiment) -> int:
-    assert experiment.rounds is not None
-    return experiment.rounds
-
-
-LOOKS: dict[str, Callable[[Experiment, Prepared], dict[str, Any]]] = {
+LOOKS: dict[str, Callable[[Plan, Prepared], dict[str, Any]]] = {
     "clients": clients,
     "float16": partial(rounded, precision="float16"),
     "int8": partial(rounded, precision="int8"),

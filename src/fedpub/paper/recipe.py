@@ -73,9 +73,9 @@ class Settings:
     def experiment(self, seed: int = 0, **changes: Any) -> Experiment:
         """Of the methods as they were published: none of them has a defence."""
         made = Experiment(seed=seed, device=self.device, defence="none", **changes)
-        full = (replace(made, rounds=self.rounds) if self.rounds else made).resolved()
-        assert full.epochs is not None
-        return replace(full, epochs=min(full.epochs, 2)) if self.quick and made.epochs is None else full
+        plan = (replace(made, rounds=self.rounds) if self.rounds else made).resolve()
+        full = plan.experiment
+        return replace(full, epochs=min(plan.epochs, 2)) if self.quick and made.epochs is None else full
 
     def repeated(self, look: str = "", **changes: Any) -> list[Job]:
         """The same experiment with every seed."""

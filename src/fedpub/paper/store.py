@@ -145,18 +145,18 @@ def _compute_apart(group: list[Job], folder: Path, root: Path | None, processes:
 def _compute_group(group: list[Job], folder: Path, root: Path | None) -> Iterator[Job]:
     ready: Prepared | None = None
     for job in group:
-        path = Outcomes(folder)[job].path
+        path, plan = Outcomes(folder)[job].path, job.experiment.resolve()
         if not (path / "summary.json").is_file():
-            ready = ready or prepare(job.experiment, root)
+            ready = ready or prepare(plan, root)
             begun = (path / "config.json").is_file()
-            experiment = replace(job.experiment, device=_device(path)) if begun else job.experiment
-            run(experiment, path, resume=begun, root=root, prepared=ready, keep_state=False)
+            again = replace(job.experiment, device=_device(path)) if begun else plan
+            run(again, path, resume=begun, root=root, prepared=ready, keep_state=False)
         if job.look and not (path / f"{job.look}.json").is_file():
             from fedpub.paper.looks import LOOKS
 
-            ready = ready or prepare(job.experiment, root)
+            ready = ready or prepare(plan, root)
             RunDirectory(path).check_data(ready.graph.digest(), ready.partition.digest)
-            write_text(path / f"{job.look}.json", json.dumps(LOOKS[job.look](job.experiment, ready)) + "\n")
+            write_text(path / f"{job.look}.json", json.dumps(LOOKS[job.look](plan, ready)) + "\n")
         yield job
 
 

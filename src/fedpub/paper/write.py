@@ -102,7 +102,7 @@ def _lines(file: Path) -> list[dict[str, str]]:
 
 def _unusual(experiment: Experiment) -> dict[str, Any]:
     """The options that are not a method's defaults."""
-    usual = asdict(replace(experiment, options={}).resolved())["options"]
+    usual = replace(experiment, options={}).resolve().experiment.options
     return {name: value for name, value in experiment.options.items() if value != usual[name]}
 
 

@@ -14,6 +14,7 @@ import safetensors
 from fedpub.algorithms import METHODS
 from fedpub.errors import FedpubError, unknown
 from fedpub.experiment import Experiment
+from fedpub.experiment.plan import algorithm_of
 from fedpub.runs.comparison import first_named
 from fedpub.store.directory import MAX_RELATED, read_rows
 from fedpub.store.record import Record, Row
@@ -203,7 +204,7 @@ def _relations(
     path: Path, experiment: Experiment, rows: list[Row], finished: bool, complain: Complain
 ) -> list[Relation]:
     """What the server noted between clients: as matrices, or as clusters, where two are related or not."""
-    notes = experiment.algorithm().notes
+    notes = algorithm_of(experiment).notes
     file, prefix = path / "relations.safetensors", ""
     saved = path / "checkpoint" / "state.safetensors"
     if not finished and saved.is_file() and not (file.is_file() and _changed(file) >= _changed(saved)):

@@ -15,8 +15,9 @@ from fedpub.algorithms import method_called
 from fedpub.core.files import file_name, write_text
 from fedpub.engine.setup import OnStep
 from fedpub.errors import FedpubError
-from fedpub.experiment import Experiment
+from fedpub.experiment import Experiment, Plan
 from fedpub.experiment.prepare import Prepared, prepare
+from fedpub.experiment.spec import Request
 from fedpub.runs.significance import deviation, p_values
 from fedpub.runs.simulated import OnRound, run
 from fedpub.store.record import baseline_of
@@ -31,6 +32,9 @@ class Cell:
     dataset: str
     scenario: str
     clients: int | None
+
+
+Planned = tuple[Cell, str, Plan]  # with the label of its method
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ def plan(
     clients: Sequence[int | None],
     seeds: int,
     options: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
-) -> list[tuple[Cell, str, Experiment]]:
+) -> list[Planned]:
     """The experiments of a comparison, those that share their data one after the other."""
     if not methods:
         raise FedpubError("there is nothing to compare; name one method or more with `methods`")
@@ -74,22 +78,29 @@ def plan(
     for method in options:
         if method not in methods:
             raise FedpubError(f"options of {method} have no effect: it is not among the methods; add it to `methods`")
+    asked = {method: Request(replace(base, method=method, options=options.get(method, {}))) for method in methods}
+    return plan_all(asked, datasets, clients, seeds)
+
+
+def plan_all(
+    asked: Mapping[str, Request], datasets: Sequence[str], clients: Sequence[int | None], seeds: int
+) -> list[Planned]:
+    """The same for what is asked for under any labels, which differs in its method only."""
     if seeds < 1:
         raise FedpubError(f"`seeds={seeds}` is not possible; give 1 or more")
+    base = next(iter(asked.values())).experiment
     planned = []
     for dataset in datasets or (base.dataset,):
         for count in clients or (base.clients,):
             for seed in range(base.seed, base.seed + seeds):
-                for method in methods:
-                    one = replace(base, dataset=dataset, clients=count, seed=seed, method=method)
-                    one = replace(one, options=options.get(method, {})).resolved()
-                    assert one.scenario is not None
-                    planned.append((Cell(dataset, one.scenario, count), method, one))
+                for label, one in asked.items():
+                    made = one.resolve(dataset=dataset, clients=count, seed=seed)
+                    planned.append((Cell(dataset, made.scenario, count), label, made))
     return planned
 
 
 def compare(
-    planned: Sequence[tuple[Cell, str, Experiment]],
+    planned: Sequence[Planned],
     out: Path | None = None,
     root: Path | None = None,
     on_round: OnRound | None = None,
@@ -99,18 +110,18 @@ def compare(
     """Run what is planned, each within `max_memory` GiB. With `out` every run has its directory there: what is complete
     is not run again."""
     data: tuple[object, Prepared] | None = None
-    for cell, method, experiment in planned:
-        key = (cell, experiment.data_seed, experiment.model, experiment.ratios, experiment.task, method == "oracle")
+    for cell, method, made in planned:
+        key = (cell, made.data_seed, made.experiment.model, made.ratios, made.experiment.task, made.undivided)
         if data is None or data[0] != key:
-            data = (key, prepare(experiment, root))
+            data = (key, prepare(made, root))
         path = None
         if out is not None:
             count = f"-{cell.clients}" if cell.clients else ""
             folder = f"{file_name(Path(cell.dataset).stem)}-{cell.scenario}{count}"
-            path = out / folder / f"{file_name(method)}-seed{experiment.seed}"
+            path = out / folder / f"{file_name(method)}-seed{made.seed}"
         resume = path is not None and (path / "config.json").is_file()
         found = run(
-            experiment,
+            made,
             path,
             resume=resume,
             root=root,
@@ -121,7 +132,7 @@ def compare(
         )
         if out is not None and first_named(out) != planned[0][1]:
             write_text(out / COMPARISON, json.dumps({"reference": planned[0][1]}) + "\n")
-        yield Run(cell, method, experiment.seed, found.summary)
+        yield Run(cell, method, made.seed, found.summary)
 
 
 def first_named(folder: Path) -> str:

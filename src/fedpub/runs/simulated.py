@@ -16,9 +16,9 @@ from fedpub.engine.rounds import check_version
 from fedpub.engine.setup import OnStep, SetUp, set_up
 from fedpub.engine.simulate import first_weights, simulate
 from fedpub.errors import FedpubError
-from fedpub.experiment import Experiment
+from fedpub.experiment import Experiment, Plan
+from fedpub.experiment.plan import OBJECT
 from fedpub.experiment.prepare import Prepared, prepare
-from fedpub.experiment.spec import OBJECT
 from fedpub.runs.interruption import interruptible
 from fedpub.store.directory import RunDirectory, read_rows
 from fedpub.store.record import NO_SETUP, Record, Row
@@ -38,7 +38,7 @@ class Result:
 
 @enough_memory()
 def run(
-    experiment: Experiment,
+    experiment: Experiment | Plan,
     out: Path | None = None,
     *,
     resume: bool = False,
@@ -59,22 +59,22 @@ def run(
     loading the same data again; without `keep_state` a finished run leaves what was measured, but no models. `graph` is
     one that no file holds yet: a new run saves it to the file that the experiment names as its dataset.
     """
-    experiment = experiment.resolved()
+    plan = experiment.resolve()
     if chunk is not None and chunk < 1:
         raise FedpubError(f"`chunk={chunk}` is not possible; give 1 or more")
     if max_memory is not None and not max_memory > 0:
         raise FedpubError(f"`max_memory={max_memory}` is not possible; give the GiB that the run may take, such as 4")
-    if max_memory is not None and experiment.device != "cpu":
-        raise FedpubError(f"`max_memory={max_memory}` is for `device=cpu`, not {experiment.device}; give `chunk` there")
+    if max_memory is not None and plan.device.type != "cpu":
+        raise FedpubError(f"`max_memory={max_memory}` is for `device=cpu`, not {plan.device}; give `chunk` there")
     store = None
     if out is not None and resume:
-        store = _reopen(experiment, out)
+        store = _reopen(plan.experiment, out)
     elif out is not None:
         RunDirectory.check_free(out)
     before = most_resident()
-    ready = prepared or prepare(experiment, root, chunk, graph)
+    ready = prepared or prepare(plan, root, chunk, graph)
     digest, peak = ready.graph.digest(), most_resident()
-    how = (experiment.algorithm(), experiment.context(), ready.federation)
+    how = (plan.algorithm, plan.context, ready.federation)
     if max_memory is not None:
         fitting = within(*how, max_memory * 2**30, out is not None, loading=peak if peak > before else 0)
         ready = replace(ready, federation=fitting)
@@ -85,19 +85,19 @@ def run(
         if store.finished:
             return Result(store.summary(), Record(read_rows(store.path)), out, ready.idle)
     else:  # nothing is computed or written before data and method are known to be good
-        experiment.algorithm().init_server(first_weights(ready.federation, experiment.context()), 1)
+        plan.algorithm.init_server(first_weights(ready.federation, plan.context), 1)
     if store is None and out is not None:
-        store = RunDirectory.create(out, experiment.to_json(), digest, ready.partition.digest)
+        store = RunDirectory.create(out, plan.experiment.to_json(), digest, ready.partition.digest)
         if graph is not None:
-            graph.save(Path(experiment.dataset))
+            graph.save(Path(plan.dataset))
     if store is None:
-        return _run(experiment, ready, None, checkpoint_seconds, on_round, on_step, keep_state)
+        return _run(plan, ready, None, checkpoint_seconds, on_round, on_step, keep_state)
     with store.locked(), interruptible() as stop:
-        return _run(experiment, ready, store, checkpoint_seconds, on_round, on_step, keep_state, stop)
+        return _run(plan, ready, store, checkpoint_seconds, on_round, on_step, keep_state, stop)
 
 
 def _run(
-    experiment: Experiment,
+    plan: Plan,
     ready: Prepared,
     store: RunDirectory | None,
     checkpoint_seconds: float,
@@ -106,18 +106,17 @@ def _run(
     keep_state: bool,
     stop: Callable[[], bool] = lambda: False,
 ) -> Result:
-    assert experiment.rounds is not None
     record = store.record if store else Record()
     start, best = store.restore(ready.federation.device) if store else (None, {})
-    algorithm, ctx = experiment.algorithm(), experiment.context()
-    setup = _set_up(experiment, ready, store, on_step, stop)
+    algorithm, ctx = plan.algorithm, plan.context
+    setup = _set_up(plan, ready, store, on_step, stop)
     federation = setup.extend(ready.federation) if setup else ready.federation
     if start:
         w0 = first_weights(federation, ctx)
         check_version(start, algorithm.init_server(w0, 1), algorithm.init_client(w0, 1))
     best_row = record.best() if record.rows else None
     last_saved = clock = time.monotonic()
-    rounds = simulate(algorithm, ctx, federation, experiment.rounds, experiment.fraction, experiment.failures, start)
+    rounds = simulate(algorithm, ctx, federation, plan.rounds, plan.fraction, plan.failures, start)
     for measured in rounds:
         now = time.monotonic()
         if store:
@@ -127,12 +126,12 @@ def _run(
             record.rows.append(row)
         clock = now
         if on_round:
-            on_round(row, experiment.rounds)
+            on_round(row, plan.rounds)
         if store and keep_state and row.beats(best_row):
             best_row = row
             weights = algorithm.personal(measured.snapshot.clients)
             best = tree_map(lambda leaf: leaf.detach().cpu().clone(), weights)
-        due = now - last_saved >= checkpoint_seconds or (keep_state and row.round == experiment.rounds)
+        due = now - last_saved >= checkpoint_seconds or (keep_state and row.round == plan.rounds)
         if store and (due or stop()):
             store.checkpoint(measured.snapshot, best)
             last_saved = time.monotonic()
@@ -148,7 +147,7 @@ def _run(
 
 
 def _set_up(
-    experiment: Experiment,
+    plan: Plan,
     ready: Prepared,
     store: RunDirectory | None,
     on_step: OnStep | None,
@@ -164,7 +163,7 @@ def _set_up(
         if stop():
             raise KeyboardInterrupt
 
-    made = set_up(experiment.algorithm(), experiment.context(), ready.federation, stepped)
+    made = set_up(plan.algorithm, plan.context, ready.federation, stepped)
     if made and store:
         made.save(store.setup_file)
     return made
@@ -179,7 +178,7 @@ def _reopen(experiment: Experiment, out: Path) -> RunDirectory:
             f"({', '.join(sorted(other))}); resume it with that version, or choose another directory"
         )
     if not any(str(name).startswith(OBJECT) for name in (held.method, held.model)):  # else only its program can
-        held = held.resolved()
+        held = held.resolve().experiment
     different = [one.name for one in fields(Experiment) if getattr(held, one.name) != getattr(experiment, one.name)]
     if different:
         name = different[0]

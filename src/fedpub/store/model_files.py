@@ -23,11 +23,11 @@ from fedpub.core.tree import Tree, tree_map
 from fedpub.data import datasets
 from fedpub.data.graph import Graph
 from fedpub.errors import FedpubError, unknown
-from fedpub.experiment import Experiment
+from fedpub.experiment import Experiment, Plan
 from fedpub.models import MODELS, Model
 from fedpub.models.fallback import CHOSEN, apart, together
 from fedpub.store.directory import RunDirectory, read_rows
-from fedpub.tasks import TASKS, LinkPrediction, NodeClassification, Task
+from fedpub.tasks import TASKS, Task, task_of
 from fedpub.tasks.link_prediction import Decoder
 from fedpub.version import __version__
 
@@ -67,8 +67,7 @@ class ModelCard:
         return MODELS[self.model](self.hidden)
 
     def learns(self) -> Task:
-        links = self.task == "link-prediction"
-        return LinkPrediction(self.hidden, self.decoder) if links else NodeClassification()
+        return task_of(self.task, self)
 
     def shapes(self) -> dict[str, list[int]]:
         """Of every weight, with the client axis in front."""
@@ -203,9 +202,9 @@ def settled(weights: Tree, card: ModelCard) -> tuple[Tree, ModelCard]:
     return second, next((one for one in cards if one.shapes() == shapes), card)
 
 
-def unsettled(models: Sequence[tuple[Tree, ModelCard]], experiment: Experiment) -> Tree:
+def unsettled(models: Sequence[tuple[Tree, ModelCard]], plan: Plan) -> Tree:
     """The models of all clients as a run keeps them, [K, ...]; of two to choose from, the unused one is zero."""
-    asked = replace(models[0][1], model=str(experiment.model), hidden=experiment.width)
+    asked = replace(models[0][1], model=str(plan.experiment.model), hidden=plan.hidden)
     others = [card for _, card in models if (card.model, card.hidden) != (asked.model, asked.hidden)]
 
     def both(weights: Tree, alone: bool) -> Tree:

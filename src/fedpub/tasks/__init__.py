@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from typing import Any
+
 from fedpub.tasks.base import Step, Task
 from fedpub.tasks.link_prediction import LinkPrediction
 from fedpub.tasks.node_classification import NodeClassification
 
 TASKS: dict[str, type[Task]] = {"node-classification": NodeClassification, "link-prediction": LinkPrediction}
 
-__all__ = ["TASKS", "LinkPrediction", "NodeClassification", "Step", "Task"]
+
+def task_of(name: str, settings: Any) -> Task:
+    """The task of that name; its fields are settings of the experiment, or of a model's card, of the same names."""
+    kind: Any = TASKS[name]
+    task: Task = kind(**{one.name: getattr(settings, one.name) for one in fields(kind)})
+    return task
+
+
+__all__ = ["TASKS", "LinkPrediction", "NodeClassification", "Step", "Task", "task_of"]

@@ -39,6 +39,9 @@ class Task(Protocol):
     metric: ClassVar[str]  # the name of the value that runs are compared by
     metrics: ClassVar[tuple[str, ...]]  # what `evaluate` finds
     baseline: ClassVar[str]  # what the metric is without learning anything: a name in `fedpub.store.record.BASELINES`
+    settings: ClassVar[tuple[str, ...]] = ()  # the settings of an experiment that only this task has
+    rounds_and_epochs: ClassVar[tuple[int, int] | None] = None  # None: the paper's for the data set
+    ratios: ClassVar[Ratios | None] = None  # of training, validation and test; None: the paper's for the data set
     steady: ClassVar[bool]  # whether its loss does the same in every step, and looks at no tensor's values
 
     def divide(

@@ -28,20 +28,25 @@ from fedpub.data.clients.subgraph import Propagation, Subgraph
 from fedpub.data.graph import Graph
 from fedpub.errors import FedpubError
 from fedpub.models.base import Model, glorot
-from fedpub.tasks.base import Step
+from fedpub.tasks.base import Step, Task
 
 Decoder = Literal["dot", "mlp"]
+LINK_RATIOS: Ratios = (0.85, 0.05, 0.10)
 
 
 @dataclass(frozen=True)
-class LinkPrediction:
-    width: int = 128
+class LinkPrediction(Task):
+    hidden: int = 128
     """The encoder's outputs."""
     decoder: Decoder = "dot"
 
     metric: ClassVar[str] = "ROC-AUC"
     metrics: ClassVar[tuple[str, ...]] = ("val", "val_loss", "test", "test_ap")
     baseline: ClassVar[str] = "chance"
+    settings: ClassVar[tuple[str, ...]] = ("decoder",)
+    # A step takes all edges at once, where the paper's takes a batch of them: an epoch of the paper is many steps.
+    rounds_and_epochs: ClassVar[tuple[int, int] | None] = (100, 20)
+    ratios: ClassVar[Ratios | None] = LINK_RATIOS
     steady: ClassVar[bool] = False
 
     def divide(
@@ -61,16 +66,16 @@ class LinkPrediction:
         return everything, Report.of(nodes)
 
     def outputs(self, num_classes: int) -> int:
-        return self.width
+        return self.hidden
 
     def init(self, stream: torch.Generator) -> Tree:
         offset = {"decoder.bias": torch.zeros(1, dtype=torch.float64)}
         if self.decoder == "dot":
             return offset
         return offset | {
-            "decoder1.weight": glorot(self.width, self.width, stream),
-            "decoder1.bias": torch.zeros(self.width, dtype=torch.float64),
-            "decoder2.weight": glorot(self.width, 1, stream),
+            "decoder1.weight": glorot(self.hidden, self.hidden, stream),
+            "decoder1.bias": torch.zeros(self.hidden, dtype=torch.float64),
+            "decoder2.weight": glorot(self.hidden, 1, stream),
         }
 
     def loss(self, model: Model, w: Tree, data: Clients, step: Step) -> Tensor:

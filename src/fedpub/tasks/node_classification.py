@@ -19,11 +19,11 @@ from fedpub.data.clients.stack import Clients, Report
 from fedpub.data.clients.subgraph import Propagation, Subgraph, subgraph_of
 from fedpub.data.graph import Graph
 from fedpub.models.base import Model
-from fedpub.tasks.base import Step
+from fedpub.tasks.base import Step, Task
 
 
 @dataclass(frozen=True)
-class NodeClassification:
+class NodeClassification(Task):
     metric: ClassVar[str] = "accuracy"
     metrics: ClassVar[tuple[str, ...]] = ("val", "val_loss", "test", "test_f1")
     baseline: ClassVar[str] = "majority"

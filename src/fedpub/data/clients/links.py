@@ -19,7 +19,6 @@ from torch import Tensor
 from fedpub.core.rng import counter_words, numpy_stream, stream_keys
 from fedpub.data.clients.split import Ratios, check_ratios
 
-LINK_RATIOS: Ratios = (0.85, 0.05, 0.10)
 TRAIN, VAL, TEST = 0, 1, 2
 
 

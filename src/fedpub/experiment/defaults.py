@@ -1,0 +1,35 @@
+"""The paper's values for the settings that an experiment leaves open, unless its task or its method has others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedpub.data import datasets
+from fedpub.data.clients.partition import default_scenario
+from fedpub.tasks import Task
+
+# Rounds and local epochs of the paper's appendix; a data set that it does not name has the small ones' numbers.
+ROUNDS_AND_EPOCHS = {
+    "photo": (200, 2),
+    "ogbn-arxiv": (200, 2),
+    "computers": (200, 3),
+    "communities-5-5-40": (100, 3),
+    "communities-5-15": (100, 3),
+}
+SMALL = (100, 1)
+
+
+def defaults(dataset: str, clients: int | None, seed: int, task: type[Task]) -> dict[str, Any]:
+    """A value for every optional setting of an experiment but `clients`."""
+    rounds, epochs = task.rounds_and_epochs or ROUNDS_AND_EPOCHS.get(dataset, SMALL)
+    return {
+        "scenario": default_scenario(clients),
+        "model": "gcn",
+        "hidden": 128,
+        "dropout": 0.5,
+        "rounds": rounds,
+        "epochs": epochs,
+        "weight_decay": 0.0,
+        "data_seed": seed,
+        "ratios": task.ratios or datasets.split_ratios(dataset),
+    }

@@ -1,0 +1,164 @@
+"""An experiment with nothing left open, and with everything that it names built once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fedpub.algorithms import ALSO_CALLED, METHODS, Algorithm, Context, check_owned
+from fedpub.algorithms.protocol import Adapts, Defence, MakesNet
+from fedpub.core.checks import check_types
+from fedpub.data import datasets
+from fedpub.data.clients.partition import default_scenario
+from fedpub.data.clients.split import Ratios
+from fedpub.errors import FedpubError, unknown
+from fedpub.experiment.checks import check_ranges, check_task_settings, checked_device
+from fedpub.experiment.defaults import defaults
+from fedpub.models import MODELS, Model
+from fedpub.tasks import TASKS, Task, task_of
+
+if TYPE_CHECKING:
+    from fedpub.experiment.spec import Experiment
+
+OBJECT = "python:"  # before the name of a method or a model that is an object of the program that runs it
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is run. To change it, change the experiment and resolve that."""
+
+    experiment: Experiment
+    """The same as settings, all of them filled in: what config.json holds."""
+    dataset: str
+    scenario: str
+    algorithm: Algorithm
+    model: Model
+    task: Task
+    hidden: int
+    dropout: float
+    rounds: int
+    epochs: int
+    lr: float
+    weight_decay: float
+    fraction: float
+    failures: float
+    seed: int
+    data_seed: int
+    ratios: Ratios
+    alpha: float
+    defence: Defence
+    device: torch.device
+    dtype: torch.dtype
+
+    @staticmethod
+    def of(experiment: Experiment, algorithm: Algorithm | None = None, model: Model | None = None) -> Plan:
+        """Check an experiment, fill in what it leaves open, and build what it names.
+
+        An algorithm or a model that is given takes the place of the one that is named. The experiment then only says
+        what it is called: config.json tells what was run, but only a program that has the object can run it again.
+        """
+        check_types(experiment, "")
+        if experiment.task not in TASKS:
+            raise unknown("task", experiment.task, TASKS)
+        method = ALSO_CALLED.get(experiment.method, experiment.method)
+        method = method if algorithm is None else OBJECT + type(algorithm).__name__
+        experiment = replace(experiment, method=method, dataset=datasets.absolute(experiment.dataset))
+        if model is not None:
+            experiment = replace(experiment, model=OBJECT + type(model).__name__)
+        algorithm = algorithm_of(experiment) if algorithm is None else _adapted(algorithm, experiment)
+        usual = defaults(experiment.dataset, experiment.clients, experiment.seed, TASKS[experiment.task])
+        usual |= getattr(algorithm, "defaults", {})
+        filled = replace(
+            experiment,
+            **{name: value for name, value in usual.items() if getattr(experiment, name) is None},
+            options=_options(algorithm),
+        )
+        check_task_settings(filled)
+        task = task_of(filled.task, filled)
+        if model is None:
+            model = _named("model", str(filled.model), MODELS)(filled.hidden)
+        decided: dict[str, Any] = {name: getattr(filled, name) for name in AS_SAID}
+        plan = Plan(
+            experiment=filled,
+            algorithm=algorithm,
+            model=algorithm.net(model, task) if isinstance(algorithm, MakesNet) else model,
+            task=task,
+            device=checked_device(filled.device),
+            dtype=getattr(torch, filled.dtype),
+            **decided,
+        )
+        check_ranges(plan)
+        return plan
+
+    def resolve(self) -> Plan:
+        """Itself: a function that is given an experiment or a plan asks neither which of them it is."""
+        return self
+
+    @property
+    def undivided(self) -> bool:
+        """Whether the method trains on the whole graph, which no federation can."""
+        found: bool = getattr(self.algorithm, "undivided", False)
+        return found
+
+    @cached_property
+    def context(self) -> Context:
+        """What the method may know before the first round."""
+        return Context(
+            model=self.model,
+            task=self.task,
+            seed=self.seed,
+            round=0,
+            epochs=self.epochs,
+            lr=self.lr,
+            weight_decay=self.weight_decay,
+            dropout=self.dropout,
+            defence=self.defence,
+        )
+
+
+# The fields of a plan that are settings of the filled-in experiment, as they are.
+AS_SAID = tuple(
+    one.name for one in fields(Plan) if one.name not in ("experiment", "algorithm", "model", "task", "device", "dtype")
+)
+
+
+def algorithm_of(experiment: Experiment) -> Algorithm:
+    """The method that an experiment names, with its hyper-parameters."""
+    kind: Any = _named("method", experiment.method, METHODS)
+    known = {one.name for one in fields(kind)}
+    check_owned(experiment.options, experiment.method)
+    for name in experiment.options:
+        if name not in known:
+            raise unknown(f"option of {experiment.method}", name, sorted(known) or ["(it has none)"])
+    algorithm: Algorithm = kind(**experiment.options)
+    check_types(algorithm, f"{experiment.method}.")
+    return _adapted(algorithm, experiment)
+
+
+def _adapted(algorithm: Algorithm, experiment: Experiment) -> Algorithm:
+    """The method, with its own defaults for the data where it leaves something open."""
+    scenario = experiment.scenario or default_scenario(experiment.clients)
+    return algorithm.adapted(experiment.dataset, scenario) if isinstance(algorithm, Adapts) else algorithm
+
+
+def _options(algorithm: Algorithm) -> dict[str, Any]:
+    """The hyper-parameters as config.json will have them, so that a resumed run can be compared."""
+    found: dict[str, Any] = json.loads(json.dumps(asdict(algorithm), default=repr))  # type: ignore[call-overload]
+    return found
+
+
+def _named(kind: str, name: str, known: Mapping[str, Any]) -> Any:
+    """The class that a name stands for."""
+    if name.startswith(OBJECT):
+        raise FedpubError(
+            f"the {kind} {name.removeprefix(OBJECT)!r} is an object of the program that made this run, which no name "
+            f"can stand for: run it from there, by fedpub.run with that object as its {kind}"
+        )
+    if name not in known:
+        raise unknown(kind, name, known)
+    return known[name]
