@@ -16,6 +16,7 @@ import io
 import itertools
 import os
 import re
+import runpy
 import sys
 import tempfile
 import textwrap
@@ -36,6 +37,7 @@ def pages() -> dict[Path, str]:
 
     found = {DOCS / "reference" / "cli.md": cli(), DOCS / "reference" / "python.md": python()}
     found[ROOT / "src" / "fedpub" / "cli" / "typed.json"] = typed() + "\n"
+    found[DOCS / "architecture.svg"] = house()["drawing"]()
     made: dict[str, str] = {}
     for path in sorted(DOCS.glob("*.md")):
         text = path.read_text(encoding="utf-8")
@@ -519,7 +521,18 @@ def scenarios() -> str:
     return table(("scenario", "who gets what"), rows)
 
 
+def house() -> dict[str, Any]:
+    """The names of docs/house.py."""
+    return runpy.run_path(str(DOCS / "house.py"))
+
+
+def rooms() -> str:
+    made: str = house()["table"]()
+    return made
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
+    "rooms": rooms,
     "overview": overview,
     "parts": parts,
     "received": received,

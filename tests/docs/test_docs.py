@@ -12,6 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType
 from urllib.parse import unquote, urlsplit
@@ -26,6 +27,26 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 WRITTEN = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")]
 PAGES = sorted([*WRITTEN, *(ROOT / "examples").rglob("*.md")])
+# Written by hand: not what docs/generate.py or a recipe writes.
+MADE = ("docs/reference/", "docs/results/paper/", "docs/results/beyond/")
+BY_HAND = [path for path in PAGES if not path.relative_to(ROOT).as_posix().startswith(MADE)]
+WIDEST = 120
+# Words and turns that read as translated; what to write instead is on the right.
+ODD = {
+    r"mend(s|ed|ing)?": "fix",
+    r"letters?": "message",
+    r"(go|goes|going|went|gone) on": "continue, resume",
+    r"stands? (here|there|beside|behind)": "is",
+    r"(every|some|no)body": "each client, someone, no one",
+    r"whoever": "anyone who",
+    r"everything that is random": "random seed",
+    r"shall": "must",
+    r"anew": "again, from scratch",
+    r"at hand": "available",
+    r"as it is typed": "exactly as shown",
+    r"the luck of": "variance",
+    r"tells? \w+ of": "reports, logs",
+}
 BOX = "│┃┏┓└┘┡┩━─┌┐├┤"
 
 
@@ -75,6 +96,60 @@ def test_links_lead_somewhere(path):
 @pytest.mark.parametrize("path", PAGES, ids=name_of)
 def test_pages_tell_nothing_of_a_machine(path):
     assert not re.search(r"/(?:home|root|Users|work)/", path.read_text("utf-8"))
+
+
+# Language
+
+
+def wide(text: str) -> list[str]:
+    """Lines of prose that are too long; a line that cannot be broken, as a link or an image, may be."""
+    flowing = re.sub(r"^ *```.*?^ *```", "", text, flags=re.M | re.S)
+    lines = [line for line in flowing.splitlines() if not line.lstrip().startswith(("|", "<!--", "![", "#"))]
+    return [line for line in lines if len(line) > WIDEST and " " in line.strip()]
+
+
+@pytest.mark.parametrize("path", BY_HAND, ids=name_of)
+def test_lines_are_not_too_long(path):
+    assert not wide(path.read_text("utf-8"))
+
+
+@pytest.mark.parametrize("path", BY_HAND, ids=name_of)
+def test_pages_are_in_plain_english(path):
+    text = " ".join(prose(path).split())
+    found = [match.group() for turn in ODD for match in re.finditer(rf"\b{turn}\b", text, flags=re.I)]
+    assert not found, f"{found}: write {[said for turn, said in ODD.items() if re.search(turn, text, re.I)]}"
+
+
+# The house
+
+ARCHITECTURE = DOCS / "architecture.md"
+WRITTEN_BY_RUNS = {"checkpoint/", "deployment/", "fed/"}  # folders that a command of the page makes
+NAMED = [path for path in BY_HAND if path.name not in ("CHANGELOG.md", "comparison.md")]  # these name other files, too
+
+
+@pytest.mark.parametrize("path", NAMED, ids=name_of)
+def test_files_that_pages_name_exist(path):
+    named = re.findall(r"`((?:\w+/)+(?:\w+\.(?:py|csv|md|toml))?)`", prose(path))
+    assert named or path != ARCHITECTURE
+    for name in named:
+        folders = (ROOT, ROOT / "src" / "fedpub", path.parent)
+        known = any((folder / name).exists() for folder in folders)
+        assert known or name in WRITTEN_BY_RUNS, f"{name_of(path)} names {name}, which does not exist"
+
+
+def test_types_are_where_the_page_says():
+    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| `([\w/]+\.py)` \|", ARCHITECTURE.read_text("utf-8"), flags=re.M)
+    assert len(rows) > 10
+    for names, file in rows:
+        code = (ROOT / "src" / "fedpub" / file).read_text("utf-8")
+        for name in re.findall(r"\w+", names):
+            assert re.search(rf"^(class {name}\b|{name}\b.* = )", code, flags=re.M), f"{name} is not in {file}"
+
+
+def test_the_rooms_that_are_drawn_are_those_of_the_contract(generate):
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"][0]
+    layers = [name.strip() for layer in contract["layers"] for name in layer.split("|")]
+    assert list(generate.house()["rooms"]()) == [name for name in layers if name not in ("__main__", "version")]
 
 
 # The site
@@ -256,7 +331,7 @@ def test_differences_are_those_of_the_committed_tables():
     def between(values: list[float]) -> str:
         return f"{min(values):.1f} to {max(values):.1f} points"
 
-    text = (DOCS / "results" / "differences.md").read_text(encoding="utf-8")
+    text = " ".join((DOCS / "results" / "differences.md").read_text(encoding="utf-8").split())
     chosen = [
         row
         for row in rows("table-disjoint") + rows("table-overlapping")
