@@ -1,6 +1,6 @@
 """The drawing of the house: python docs/generate.py writes it as docs/architecture.svg.
 
-The drawing has no background and keeps all text inside filled shapes, so that it is readable on a light and on a dark page.
+It has no background and keeps all text inside filled shapes, so that it is readable on light and on dark pages.
 """
 
 from __future__ import annotations
@@ -78,14 +78,18 @@ def drawing() -> str:
         y += height + GAP
     end, middle = y - GAP, (16 + WIDTH - RIGHT) / 2
     roof = f'<path d="M4 {ROOF} L{middle:g} 6 L{WIDTH - RIGHT + 12} {ROOF} Z" fill="#3d5a80"/>'
-    named = _text(middle, ROOF - 22, "src/fedpub", 'fill="#ffffff" font-size="20" font-weight="600" text-anchor="middle"')
+    named = _text(
+        middle, ROOF - 22, "src/fedpub", 'fill="#ffffff" font-size="20" font-weight="600" text-anchor="middle"'
+    )
     x = WIDTH - RIGHT + 30
     arrow = (
         f'<path d="M{x} {top} V{end - 12}" stroke="#7c8594" stroke-width="3" fill="none"/>'
         f'<path d="M{x - 7} {end - 14} H{x + 7} L{x} {end} Z" fill="#7c8594"/>'
         f'<g transform="rotate(90 {x + 10} {(top + end) / 2:g})">'
         f'<rect x="{x - 62}" y="{(top + end) / 2 - 1:g}" width="144" height="22" rx="11" fill="#7c8594"/>'
-        + _text(x + 10, (top + end) / 2 + 15, "imports point down", 'fill="#ffffff" font-size="13" text-anchor="middle"')
+        + _text(
+            x + 10, (top + end) / 2 + 15, "imports point down", 'fill="#ffffff" font-size="13" text-anchor="middle"'
+        )
         + "</g>"
     )
     title = "<title>The rooms of src/fedpub from top to bottom; imports point down</title>"
