@@ -1,6 +1,6 @@
-"""The pages that are made of the code: python docs/generate.py writes them, with --check it says which are out of date.
+"""The pages that are generated from the code: python docs/generate.py writes them, --check lists outdated ones.
 
-docs/reference/ is written whole. In the other pages only what stands between two comments is replaced:
+docs/reference/ is written whole. In the other pages only the text between two comments is replaced:
 
     <!-- generated: NAME -->  ...  <!-- end -->
 """
@@ -91,7 +91,7 @@ def cli() -> str:
     """Every verb's help as it is printed."""
     from fedpub.cli import VERBS
 
-    lines = ["# Command line", "", NOTE, "`fedpub VERB --help` prints what stands here.", ""]
+    lines = ["# Command line", "", NOTE, "This is what `fedpub VERB --help` prints.", ""]
     rows = ((f"[`{verb}`](#fedpub-{verb.replace(' ', '-')})", line) for verb, (_, line) in VERBS.items())
     lines += [table(("verb", "what it does"), rows)]
     for verb in VERBS:
@@ -247,7 +247,7 @@ def _doc(held: Any) -> list[str]:
 
 
 def signature(function: Callable[..., Any], name: str, method: bool = False, width: int = WIDTH) -> str:
-    """As it is written in the code, a parameter a line where it is long."""
+    """As in the code, with one parameter per line if it is long."""
     found = inspect.signature(function)
     given = list(found.parameters.values())
     given = given[1:] if method and given and given[0].name == "self" else given
@@ -281,7 +281,7 @@ def _value(value: Any) -> str:
 
 
 def _attributes(kind: type) -> dict[str, str]:
-    """What is said of the fields of a class: a text below each, or a comment behind it; its parents' too."""
+    """The documentation of a class's fields, inherited ones included: the text below each, or the comment after it."""
     found: dict[str, str] = {}
     for one in reversed(kind.__mro__):
         if one.__module__.split(".")[0] != "fedpub":
@@ -301,7 +301,7 @@ def _attributes(kind: type) -> dict[str, str]:
 
 # What leaves a client
 
-# Who sends what is asked of the methods; what each part means has to be said. A part without a sentence is an error.
+# The methods say what they send; what each part means is written here. A part without a sentence is an error.
 MEANING = {
     "weights": "the client's weights after local training",
     "size": "its number of training examples",
@@ -310,15 +310,15 @@ MEANING = {
     "embedding": "the mean output of its model on the random proxy graph",
     "alone_val": "the validation accuracy of the model that it trains alone",
     "alone_loss": "the validation loss of that model",
-    "personal": "its masked weights, of which the server computes the embedding",
+    "personal": "its masked weights, from which the server computes the embedding",
     "labels": "how many training nodes of each class it has",
     "features": "the features of its nodes, in the clear",
     "hashes": "a hash of every node's neighbourhood",
     "head": "the weights of its generator's feature head",
-    "latent": "what that head makes neighbours of, for nodes it samples",
+    "latent": "the inputs of that head, for sampled nodes",
     "gradient": "the gradient of another client's head, scored against neighbours here",
-    "nodes": "nodes of other clients that are related to its own",
-    "wanted": "which of its nodes another client is to get",
+    "nodes": "related nodes of other clients",
+    "wanted": "which of its nodes other clients need",
 }
 # As the page calls it: the method, its options, and how the graph is divided.
 SENDERS: dict[str, tuple[str, dict[str, Any], str, int | None]] = {
@@ -342,7 +342,7 @@ NARROW = 8  # how many times narrower than usual the models are
 
 
 def senders() -> dict[str, tuple[str, dict[str, Any], str, int | None]]:
-    """In the order of the methods: those above, and every further one as it is by default."""
+    """In the order of the methods: those above, and every other one with its defaults."""
     from fedpub.algorithms import METHODS
 
     found: dict[str, tuple[str, dict[str, Any], str, int | None]] = {}
@@ -419,7 +419,7 @@ def watched(method: str, options: dict[str, Any], scenario: str, clients: int | 
 
 
 def _repeat(traffic: Traffic, times: int) -> None:
-    """What was exchanged once before the rounds, so many times."""
+    """Count what was exchanged once before the rounds as often as it happens by default."""
     for way in (traffic.up, traffic.down):
         for (moment, name), sizes in way.items():
             assert moment != "setup" or len(sizes) == 1, f"{name} was sent {len(sizes)} times"
@@ -452,7 +452,7 @@ def overview() -> str:
                 f"{down:,}" if setup or down else "",
             )
         )
-    heads = ("method", "may leave (`uploads`)", "bytes up, a round", "bytes down, a round", "up before", "down before")
+    heads = ("method", "may leave (`uploads`)", "bytes up per round", "bytes down per round", "up before", "down before")
     return table(heads, rows, range(2, 6))
 
 
@@ -475,7 +475,7 @@ def received() -> str:
         for moment in ("setup", "round"):
             for (when, part), sizes in sorted(one.down.items()):
                 if when == moment:
-                    whose = "the average for it" if moment == "round" else MEANING[part]
+                    whose = "its average" if moment == "round" else MEANING[part]
                     times = "every round" if moment == "round" else f"before, {len(sizes)} ×"
                     rows.append((f"`{name}`", times, f"`{part}`", whose, f"{sum(sizes):,}"))
     return table(("method", "when", "part", "what it is", "bytes in all"), rows, (4,))
@@ -491,11 +491,11 @@ def kept() -> str:
         own += [f"`{part}`" for part in stays if part not in ("weights", *adam) and not part.startswith("weights/")]
         own += ["Adam's state"] if set(adam) <= set(stays) else []
         rows.append((f"`{name}`", ", ".join(own)))
-    return table(("method", "of a client's state, never sent"), rows)
+    return table(("method", "client state that is never sent"), rows)
 
 
 def said() -> str:
-    """The plain numbers and names beside tensors, of FED-PUB and of a method that has a set-up."""
+    """The plain numbers and names next to tensors, for every kind of answer."""
     found: dict[str, set[str]] = {}
     for name in senders():
         for kind, given in traffic_of(name).said.items():

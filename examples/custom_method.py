@@ -1,4 +1,4 @@
-"""A method of your own in one file, on the command line beside those of fedpub.
+"""Your own method in one file, on the command line next to those of fedpub.
 
     python examples/custom_method.py compare --methods halfway fedavg local
     python examples/custom_method.py run --method halfway --share 0.3 --rounds 20

@@ -1,4 +1,4 @@
-"""The method gives the same numbers stacked in the simulator and alone at sites that exchange encoded messages."""
+"""The simulator, with all clients stacked, and sites that exchange encoded messages give the same numbers."""
 
 from __future__ import annotations
 

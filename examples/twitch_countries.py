@@ -1,4 +1,4 @@
-"""Natural clients: Twitch users of seven countries, each country a client of its own.
+"""Natural clients: Twitch users of seven countries, each country a client.
 
     python examples/twitch_countries.py                 # 100 rounds: about five minutes on two cores
     python examples/twitch_countries.py --rounds 5      # a quick look

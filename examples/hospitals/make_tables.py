@@ -1,4 +1,4 @@
-"""Tables of three hospitals that do not exist, from a seed: patients and who was treated together.
+"""Tables of three fictional hospitals, from a seed: patients and which of them were treated together.
 
     python make_tables.py FOLDER
 
