@@ -33,10 +33,10 @@ NOTE = "<!-- Made by docs/generate.py: edit the code's own texts, not this page.
 
 def pages() -> dict[Path, str]:
     """Every page that has generated text, as it should be."""
-    from fedpub.cli.completion import typed
+    from fedpub.cli.typed import typed_json
 
     found = {DOCS / "reference" / "cli.md": cli(), DOCS / "reference" / "python.md": python()}
-    found[ROOT / "src" / "fedpub" / "cli" / "typed.json"] = typed() + "\n"
+    found[ROOT / "src" / "fedpub" / "cli" / "typed.json"] = typed_json() + "\n"
     found[DOCS / "architecture.svg"] = house()["drawing"]()
     made: dict[str, str] = {}
     for path in sorted(DOCS.glob("*.md")):

@@ -22,7 +22,12 @@ class FedpubError(Exception):
 
     def with_flags(self) -> str:
         """The sentence as the command line prints it."""
-        return SETTING.sub(_flag, super().__str__())
+        return with_flags(super().__str__())
+
+
+def with_flags(text: str) -> str:
+    """A text with its settings as flags."""
+    return SETTING.sub(_flag, text)
 
 
 def _flag(found: re.Match[str]) -> str:

@@ -49,7 +49,7 @@ def test_every_verb_has_help_with_one_example(verb, capsys):
 
 
 def example_of(verb: str) -> list[str]:
-    example = re.search(r"Example: (fedpub .*(?:\n {8,}.*)*)", action(verb, []).__doc__).group(1)
+    example = re.search(r"Example: (fedpub .*(?:\n {8,}.*)*)", action(verb).__doc__).group(1)
     return shlex.split(" ".join(example.split()))[1:]
 
 
@@ -104,7 +104,7 @@ def make_tables(folder) -> None:
         (["run", "--method", "fedavg", "--method=local"], "--method is given twice"),
         (["compare", "--methods", "local", "--methods", "fedavg"], "--methods is given twice"),
         (["run", "--max-memory", "4", "--max_memory", "5"], "--max-memory is given twice"),
-        (["run", "--quiet", "--no-quiet"], "--quiet and --no-quiet contradict each other"),
+        (["run", "--masks", "--no-masks"], "--masks and --no-masks contradict each other"),
         (["run", "--weight-decay", "-1"], "--weight-decay -1.0 is not possible"),
         (["run", "--method", "fedsage+", "--generated", "0"], "--generated 0 leaves nothing to mend with"),
         (["run", "--neighbours", "2", "--no-similarity"], "or --measure, --communities and --no-similarity"),

@@ -10,12 +10,15 @@ import shutil
 import subprocess
 from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
 from fedpub.algorithms import METHODS, options_of
 from fedpub.cli import VERBS, action, main
-from fedpub.cli.completion import bash, fish, known_recipes, known_verbs, verbs, zsh
+from fedpub.cli.completion import bash, fish, zsh
+from fedpub.cli.flags import Settings, takes_method
+from fedpub.cli.typed import Verb, known_recipes, known_verbs, verbs
 from fedpub.data.datasets import names
 from fedpub.experiment import Experiment
 from fedpub.paper.recipes import RECIPES
@@ -28,7 +31,7 @@ OFFERED = [
     (["run", "--ta"], {"--task", "--tau"}, {"--track"}),
     (["run", "--generator-"], {"--generator-epochs"}, set()),  # of another method than the usual one
     (["run", "--method", ""], set(METHODS), {"--out"}),
-    (["run", "--method", "gcfl", "--"], {"--out", "--quiet", "--no-quiet"}, {"gcfl"}),
+    (["run", "--method", "gcfl", "--"], {"--out", "--quiet"}, {"gcfl", "--no-quiet"}),
     (["run", "--quiet", "--js"], {"--json"}, {"--out"}),
     (["deploy", "local", "--method", "fedp"], {"fedper", "fedprox", "fedpub"}, {"local"}),
     (["compare", "--methods", "local", "g"], {"gcfl"}, {"fedavg"}),
@@ -51,12 +54,16 @@ def shell(name: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def found() -> list[Verb]:
+    return verbs()
+
+
+@pytest.fixture(scope="module")
+def scripts(found: list[Verb], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The three scripts, and a file to be found, in a folder."""
     folder = tmp_path_factory.mktemp("completion")
-    known = verbs()
     for make in (bash, zsh, fish):
-        (folder / make.__name__).write_text(make(known) + "\n")
+        (folder / make.__name__).write_text(make(found) + "\n")
     (folder / "here.txt").write_text("")
     return folder
 
@@ -141,31 +148,35 @@ def test_a_script_is_static_text_that_its_shell_can_read(name, scripts):
     said(scripts, shell(name), "-n", name, path="/usr/bin:/bin")
 
 
-def test_every_verb_and_every_flag_is_known():
+def test_every_verb_and_every_flag_is_known(found):
     """Against the functions themselves: their parameters, and the fields of parameters that hold several flags."""
-    known = {verb.name: verb for verb in verbs()}
+    known = {verb.name: verb for verb in found}
     assert list(known) == list(VERBS)
     for name, verb in known.items():
         flags = {flag for one in verb.flags for flag in one.names}
         assert "--help" in flags
-        function = action(name, [])
+        function = action(name)
+        hints = get_type_hints(function, include_extras=True)
         for parameter, one in inspect.signature(function).parameters.items():
             if is_dataclass(one.default):
-                wanted = [own.name for own in fields(one.default) if "Suppress" not in str(own.type)]
+                hidden = [mark for mark in getattr(hints[parameter], "__metadata__", ()) if isinstance(mark, Settings)]
+                wanted = [own.name for own in fields(one.default) if not hidden or own.name not in hidden[0].without]
             else:
-                wanted = [] if "Positional" in str(one.annotation) else [parameter.rstrip("_")]
+                wanted = [] if "Positional" in one.annotation or one.annotation == "Typed" else [parameter.rstrip("_")]
             assert {f"--{word.replace('_', '-')}" for word in wanted} <= flags, name
 
 
-def test_the_kinds_of_flags_are_told_apart():
-    run = {flag.names[-1]: flag for verb in verbs() if verb.name == "run" for flag in verb.flags}
-    assert (run["--no-quiet"].names, run["--no-quiet"].takes) == (("--quiet", "--no-quiet"), 0)
+def test_the_kinds_of_flags_are_told_apart(found):
+    run = {flag.names[-1]: flag for verb in found if verb.name == "run" for flag in verb.flags}
+    assert (run["--quiet"].names, run["--quiet"].takes) == (("--quiet",), 0)
+    assert (run["--no-masks"].names, run["--no-masks"].takes) == (("--masks", "--no-masks"), 0)
     assert (run["--rounds"].takes, run["--rounds"].values, run["--rounds"].files) == (1, (), False)
     assert (run["--ratios"].takes, run["--track"].takes) == (2, 2)
     assert run["--out"].files
     assert run["--measure"].values == ("function", "parameter", "gradient", "label")
+    assert run["--relation"].values == ("neighbourhood", "similarity")
     assert run["--hidden"].about == "Width of the hidden layers"
-    compare = {flag.names[-1]: flag for verb in verbs() if verb.name == "compare" for flag in verb.flags}
+    compare = {flag.names[-1]: flag for verb in found if verb.name == "compare" for flag in verb.flags}
     assert (compare["--json"].takes, compare["--json"].files) == (2, True)
 
 
@@ -208,15 +219,16 @@ def test_a_real_bash_completes(scripts, tmp_path):
     assert b"got:data stats --scenario louvain" in got, got
 
 
-def test_what_is_kept_of_the_verbs_is_what_their_help_says():
-    assert known_verbs() == verbs(), "run: python docs/generate.py"
+def test_what_is_kept_of_the_verbs_is_what_their_parsers_have(found):
+    assert known_verbs() == found, "run: python docs/generate.py"
     assert known_recipes() == {name: recipe.title for name, recipe in RECIPES.items()}
 
 
 def test_no_verb_has_a_flag_that_is_an_option_of_a_method():
     """Else it would be taken for that option, given to another method."""
     options = {name for method in METHODS for name in options_of(method)}
-    for verb, (where, _) in VERBS.items():
-        if where.endswith("_verb"):
-            assert not options & set(inspect.signature(action(verb, [])).parameters)
+    assert [verb for verb in VERBS if takes_method(action(verb))] == ["run", "deploy local", "coordinator init"]
+    for verb in VERBS:
+        if takes_method(action(verb)):
+            assert not options & set(inspect.signature(action(verb)).parameters)
     assert not options & {one.name for one in fields(Experiment)}

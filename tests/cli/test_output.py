@@ -16,6 +16,7 @@ import pytest
 from test_cli import make_tables
 
 from fedpub.cli import VERBS, main, show
+from fedpub.cli.typed import parsers
 from fedpub.errors import FedpubError
 
 ROOT = Path(__file__).parents[2]
@@ -95,9 +96,7 @@ def test_every_verb_that_has_a_table_has_json():
 
 
 def flags_of(verb: str) -> set[str]:
-    from fedpub.cli.completion import _flags, _help
-
-    return {name for flag in _flags(_help(verb.split()), {}) for name in flag.names}
+    return {name for one in parsers(verb)[0]._actions for name in one.option_strings}
 
 
 def test_verbs_that_run_long_can_be_quiet_and_verbose():
@@ -315,7 +314,7 @@ def raising(error: BaseException) -> Any:
     ],
 )
 def test_exit_statuses(error, status, said, monkeypatch, capsys):
-    monkeypatch.setattr("fedpub.cli.action", lambda verb, arguments: raising(error))
+    monkeypatch.setattr("fedpub.cli.action", lambda verb: raising(error))
     assert main(["run"]) == status
     assert capsys.readouterr().err.startswith(said)
 
@@ -328,7 +327,7 @@ def test_an_unexpected_error_is_a_traceback_and_status_one(tmp_path):
 
 
 def test_what_a_verb_returns_is_the_status(monkeypatch):
-    monkeypatch.setattr("fedpub.cli.action", lambda verb, arguments: lambda: 1)
+    monkeypatch.setattr("fedpub.cli.action", lambda verb: lambda: 1)
     assert main(["doctor"]) == 1
 
 

@@ -11,22 +11,21 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from fedpub.errors import FedpubError, unknown
 from fedpub.version import __version__
 
-# What is typed: (module:function, one line for the overview). A function named *_verb makes the verb of its arguments.
+# What is typed: (module:function, one line for the overview).
 VERBS: dict[str, tuple[str, str]] = {
     "demo": ("demo:demo", "see it work: half a minute on a built-in graph, no download"),
-    "run": ("run:run_verb", "train one method on the clients of one graph"),
+    "run": ("run:run_", "train one method on the clients of one graph"),
     "predict": ("predict:predict", "classes of a graph's nodes by a personal model"),
     "compare": ("compare:compare", "several methods on the same data and seeds, in one table"),
     "reproduce": ("reproduce:reproduce", "the paper's tables and figures by name"),
     "report": ("report:report", "runs as one page to look at, or as tables and figures for a paper"),
     "watch": ("report:watch", "the same page live while a run goes on"),
-    "deploy local": ("coordinator:local_verb", "a whole federation on this machine, with TLS and keys"),
-    "coordinator init": ("coordinator:init_verb", "make a federation: certificates, admission list, what is run"),
+    "deploy local": ("coordinator:local", "a whole federation on this machine, with TLS and keys"),
+    "coordinator init": ("coordinator:init", "make a federation: certificates, admission list, what is run"),
     "coordinator admit": ("coordinator:admit", "admit sites by their public keys"),
     "coordinator start": ("coordinator:start", "serve the sites and play the run; --resume goes on with it"),
     "site init": ("site:init", "make a site: its key, its graph, its coordinator"),
@@ -105,9 +104,10 @@ def _run(verb: str, arguments: list[str]) -> int:
     _check_once(arguments)
     try:
         import rich
-        import tyro
 
-        called = action(verb, arguments)
+        from fedpub.cli.flags import call
+
+        function = action(verb)
     except ImportError as error:
         if str(error.name).startswith("fedpub"):  # a mistake in here
             raise
@@ -118,7 +118,7 @@ def _run(verb: str, arguments: list[str]) -> int:
     rich.reconfigure(stderr=True)  # for bars that name no console, such as a download's
     if os.environ.get("NO_COLOR") and {"-h", "--help"} & {*arguments}:
         os.environ["TERM"] = "dumb"  # all that tyro's help heeds
-    return tyro.cli(called, prog=f"fedpub {verb}", args=arguments) or 0
+    return call(function, f"fedpub {verb}", arguments) or 0
 
 
 def _check_once(arguments: list[str]) -> None:
@@ -138,12 +138,11 @@ def _doctor(arguments: list[str]) -> int:
     return doctor(json="--json" in arguments)
 
 
-def action(verb: str, arguments: list[str]) -> Callable[..., int | None]:
+def action(verb: str) -> Callable[..., int | None]:
     """The function behind a verb; what it returns is the exit status, None is 0."""
     module, function = VERBS[verb][0].split(":")
-    found: Any = getattr(importlib.import_module(f"fedpub.cli.{module}"), function)
-    made: Callable[..., int | None] = found(arguments) if function.endswith("_verb") else found
-    return made
+    found: Callable[..., int | None] = getattr(importlib.import_module(f"fedpub.cli.{module}"), function)
+    return found
 
 
 def _overview(group: str = "") -> str:

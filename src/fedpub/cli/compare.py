@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json as spelling
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import tyro
-
 from fedpub.algorithms import METHODS
+from fedpub.cli.flags import Settings
 from fedpub.cli.show import STDOUT, JsonFile, as_json, show_comparison
 from fedpub.core.files import write_text
 from fedpub.errors import FedpubError
@@ -23,51 +21,36 @@ from fedpub.runs.progress import progress
 EVERY_METHOD = ("fedpub", *(name for name in METHODS if name != "fedpub"))
 
 
-@dataclass(frozen=True)
-class Common(Experiment):
-    """What all runs of a comparison share: an experiment, less what the comparison varies."""
-
-    dataset: tyro.conf.Suppress[str] = "communities"
-    clients: tyro.conf.Suppress[int | None] = None
-    method: tyro.conf.Suppress[str] = "fedpub"
-    options: tyro.conf.Suppress[Mapping[str, Any]] = field(default_factory=dict)
-
-
 def compare(
     methods: tuple[str, ...] = EVERY_METHOD,
     dataset: tuple[str, ...] = ("communities",),
     clients: tuple[int, ...] = (),
     seeds: int = 3,
-    common: Annotated[Common, tyro.conf.OmitArgPrefixes] = Common(),  # noqa: B008
-    out: Path | None = None,
-    data_root: Path | None = None,
-    max_memory: float | None = None,
+    experiment: Annotated[Experiment, Settings(("dataset", "clients", "method", "options"))] = Experiment(),  # noqa: B008
     set: tuple[str, ...] = (),
+    out: Path | None = None,
     json: JsonFile = None,
     markdown: Path | None = None,
     quiet: bool = False,
     verbose: bool = False,
+    data_root: Path | None = None,
+    max_memory: float | None = None,
 ) -> None:
     """Several methods on the same data and seeds, in one table: mean, deviation and a paired test against the first.
 
     Example: fedpub compare --methods local fedavg fedpub --dataset communities --seeds 2 --rounds 5
 
     Args:
-        methods: Which; the others are tested against the first.
+        methods: Methods to compare, the others tested against the first.
         dataset: One or several graphs.
         clients: One or several numbers of clients; none for natural clients.
-        seeds: How many seeds, from --seed on.
-        out: Folder for the run directories; what is complete there is not run again.
-        data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
-        max_memory: GiB that a run may take: clients are then computed in chunks, and their states kept on disk where
-            they do not fit.
+        seeds: Number of seeds, counted from `seed`.
         set: Hyper-parameters as method.name=value, for example fedpub.lambda1=0.3.
-        json: Print the table and every run's summary as JSON; with a file, also write the summaries there.
-        markdown: Also write the table to this file.
-        quiet: No progress bar: only the result.
-        verbose: A line for every round on the error output, and where an error came from.
+        out: Folder for run directories; complete runs in it are not repeated.
+        json: Table and summaries as JSON; with a file, summaries in that file.
+        markdown: File for the table.
     """
-    planned = plan(Experiment(**vars(common)), methods, dataset, clients, seeds, _options(set))
+    planned = plan(experiment, methods, dataset, clients, seeds, _options(set))
     runs: list[Run] = []
     with progress(quiet, verbose, len(planned)) as bar:
         for found in compare_runs(planned, out, data_root, bar.on_round, bar.on_step, max_memory):

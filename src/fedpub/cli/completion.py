@@ -1,34 +1,16 @@
-"""The verb `completion`.
-
-What can be typed is read from the verbs' own help, so that nothing is listed twice. docs/generate.py keeps it in a file
-of the package: helping each verb imports all of fedpub, which takes seconds. The scripts are static text, and no Python
-is started by a TAB.
-"""
+"""The verb `completion`: scripts that are static text, so that no Python is started by a TAB."""
 
 from __future__ import annotations
 
-import io
-import json
-import os
-import re
 import shlex
 from collections.abc import Iterable, Sequence
-from contextlib import redirect_stdout, suppress
-from dataclasses import asdict, dataclass
-from functools import cache
-from importlib import resources
-from typing import Any, Literal, get_args
+from typing import Literal
 
 import tyro
 
-from fedpub.cli import VERBS, main
+from fedpub.cli import VERBS
+from fedpub.cli.typed import Verb, known_verbs
 from fedpub.version import __version__
-
-WIDTH = "80"  # of the help that is read: at this width it has one column
-# A flag begins a line of the help; its explanation stands two spaces behind it, or further in on the lines below.
-FLAG = re.compile(r"^(?:│ |  )(--?\w.*?)(?:\s{2,}(.*?))?[\s│]*$")
-NAME = re.compile(r"(?:^|, )(--?\w[\w-]*)")
-BELOW = re.compile(r"^(?:│ |  )\s{4,}(\S.*?)[\s│]*$")
 
 Shell = Literal["bash", "zsh", "fish"]
 
@@ -45,130 +27,9 @@ def completion(shell: tyro.conf.Positional[Shell]) -> None:
     Example: fedpub completion bash
 
     Args:
-        shell: Which.
+        shell: Shell.
     """
     print({"bash": bash, "zsh": zsh, "fish": fish}[shell](known_verbs()))
-
-
-@dataclass(frozen=True)
-class Flag:
-    names: tuple[str, ...]
-    takes: int  # 0: nothing, 1: a value, 2: any number of them
-    values: tuple[str, ...]
-    files: bool  # a file's name is possible, too
-    about: str
-
-
-@dataclass(frozen=True)
-class Verb:
-    name: str
-    flags: tuple[Flag, ...]
-    words: tuple[str, ...]  # that can stand without a flag
-    files: bool
-
-
-@cache
-def _file() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(resources.files("fedpub.cli").joinpath("typed.json").read_text(encoding="utf-8"))
-    return found
-
-
-def known_verbs() -> list[Verb]:
-    """What `verbs` gives, from the file."""
-    return [
-        Verb(
-            verb["name"],
-            tuple(
-                Flag(tuple(one["names"]), one["takes"], tuple(one["values"]), one["files"], one["about"])
-                for one in verb["flags"]
-            ),
-            tuple(verb["words"]),
-            verb["files"],
-        )
-        for verb in _file()["verbs"]
-    ]
-
-
-def known_recipes() -> dict[str, str]:
-    """The titles of the paper's tables and figures, from the file."""
-    recipes: dict[str, str] = _file()["recipes"]
-    return recipes
-
-
-def typed() -> str:
-    """What the file has to hold; a verb is a line."""
-    from fedpub.paper.recipes import RECIPES
-
-    recipes = json.dumps({name: recipe.title for name, recipe in RECIPES.items()}, indent=1, ensure_ascii=False)
-    lines = ",\n".join(json.dumps(asdict(verb), ensure_ascii=False) for verb in verbs())
-    return f'{{"recipes": {recipes},\n"verbs": [\n{lines}\n]}}'
-
-
-def verbs() -> list[Verb]:
-    """Every verb with its flags; those of all methods where they depend on the method."""
-    from fedpub.algorithms import METHODS
-    from fedpub.paper.recipes import RECIPES
-
-    known, free = _known(), {"reproduce": ("all", *RECIPES), "completion": get_args(Shell)}
-    found = []
-    for verb, (where, _) in VERBS.items():
-        choices = [["--method", method] for method in METHODS] if where.endswith("_verb") else [[]]
-        texts = [_help([*verb.split(), *words]) for words in choices]
-        flags = {flag.names: flag for text in texts for flag in _flags(text, known)}
-        positional = re.search(r"positional arguments(.*?)\n\W*options", texts[0], re.S)
-        words = free.get(verb, ())
-        found.append(Verb(verb, tuple(flags.values()), words, bool(positional and "PATH" in positional[1])))
-    return found
-
-
-def _known() -> dict[str, tuple[str, ...]]:
-    """The values of flags that take a name."""
-    from fedpub.algorithms import METHODS
-    from fedpub.data.clients.partition import SCENARIOS
-    from fedpub.data.datasets import names
-    from fedpub.models import MODELS
-    from fedpub.runs.tracking import SINKS
-    from fedpub.tasks import TASKS
-
-    known: dict[str, Iterable[str]] = {"--method": METHODS, "--methods": METHODS, "--task": TASKS, "--track": SINKS}
-    known |= {"--model": MODELS, "--device": ("cpu", "cuda")}
-    known |= dict.fromkeys(("--dataset", "--datasets", "--graph"), names())
-    known |= dict.fromkeys(("--scenario", "--scenarios"), SCENARIOS)
-    return {flag: tuple(values) for flag, values in known.items()}
-
-
-def _help(words: Sequence[str]) -> str:
-    said, before = io.StringIO(), os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = WIDTH
-    try:
-        with redirect_stdout(said), suppress(SystemExit):
-            main([*words, "--help"])
-    finally:
-        os.environ.pop("COLUMNS")
-        if before is not None:
-            os.environ["COLUMNS"] = before
-    return said.getvalue()
-
-
-def _flags(text: str, known: dict[str, tuple[str, ...]]) -> list[Flag]:
-    rows: list[tuple[str, list[str]]] = []
-    for line in text.splitlines():
-        if begun := FLAG.match(line):
-            rows.append((begun[1], [begun[2] or ""]))
-        elif rows and (more := BELOW.match(line)):
-            rows[-1][1].append(more[1])
-    found = []
-    for head, about in rows:
-        names = tuple(NAME.findall(head))
-        kind = head.rpartition(names[-1])[2].strip()  # what follows it: INT, {dot,mlp}, [STR [STR ...]] or nothing
-        files = "PATH" in kind or "FILE" in kind
-        values = next((tuple(found.split(",")) for found in re.findall(r"\{([\w,-]+)\}", kind) if found != "None"), ())
-        if not files and not values:
-            values = known.get(names[-1], ())
-        takes = 2 if " " in kind or kind == "[FILE]" else 1 if kind else 0
-        first = re.split(r"[.;:](?: |$)| \(default", " ".join(about).replace("`", "").strip())[0]
-        found.append(Flag(names, takes, values, files or names[-1] in ("--dataset", "--graph"), first))
-    return found
 
 
 def _first_words(found: Sequence[Verb]) -> dict[str, list[str]]:

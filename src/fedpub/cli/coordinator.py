@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,8 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fedpub.algorithms import METHODS
-from fedpub.cli.run import OneRun, named_method
+from fedpub.cli.flags import Settings
 from fedpub.cli.show import as_json, show_result
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
@@ -24,98 +23,56 @@ from fedpub.runs.simulated import Result
 from fedpub.store.directory import RunDirectory, read_rows
 from fedpub.store.record import Record
 
-flat: Any = tyro.conf.OmitArgPrefixes
 INTERRUPTED = 130  # as a shell has it
+OF_SITES = Experiment("sites", "natural")
+AT_SITES = ("clients", "failures", "device", "options")  # settings that each site decides, or has no use for
 
 
-@dataclass(frozen=True)
-class Plan(OneRun):
-    """What the sites run. What is None follows the paper."""
+def init(
+    experiment: Annotated[Experiment, Settings(without=("dataset", "scenario", "alpha", *AT_SITES))] = OF_SITES,
+    terms: Terms = Terms(),  # noqa: B008
+    folder: Path = Path("coordinator"),
+    host: tuple[str, ...] = ("localhost",),
+    bind: str = "0.0.0.0",
+    port: int = 9443,
+    days: int = 397,
+) -> None:
+    """Make a coordinator's folder: an authority, a certificate, an empty admission list, and what is to be run.
 
-    dataset: tyro.conf.Suppress[str] = "sites"
-    scenario: tyro.conf.Suppress[str | None] = "natural"
-    clients: tyro.conf.Suppress[int | None] = None
-    failures: tyro.conf.Suppress[float] = 0.0
-    alpha: tyro.conf.Suppress[float] = 0.5
-    device: tyro.conf.Suppress[str] = "cpu"
-    options: tyro.conf.Suppress[Mapping[str, Any]] = field(default_factory=dict)
+    Give ca.pem and config.json of the folder to every site; admit each site by the .pub file that it made.
 
+    Example: fedpub coordinator init --folder coordinator --host fl.example.org --method fedpub --rounds 50
 
-@dataclass(frozen=True)
-class Local(OneRun):
-    """What the sites run. What is None follows the paper."""
+    Args:
+        folder: New folder of the coordinator.
+        host: Names or addresses at which sites reach this machine, for the certificate.
+        bind: Address to listen on.
+        port: Port that sites connect to.
+        days: Validity of the certificate in days.
+    """
+    from fedpub.core.files import write_text
+    from fedpub.flower.coordinator import write_app
+    from fedpub.flower.folder import CoordinatorConfig, CoordinatorFolder
+    from fedpub.flower.keys import make_authority, make_certificate
+    from fedpub.flower.processes import require_flower
 
-    clients: tyro.conf.Suppress[int | None] = None
-    failures: tyro.conf.Suppress[float] = 0.0
-    device: tyro.conf.Suppress[str] = "cpu"
-    options: tyro.conf.Suppress[Mapping[str, Any]] = field(default_factory=dict)
-
-
-def init_verb(arguments: list[str]) -> Callable[..., None]:
-    """The verb for the method that the arguments name: its hyper-parameters are flags."""
-    chosen = named_method(arguments)
-    kind: Any = METHODS[chosen]
-
-    def init(  # type: ignore[no-untyped-def]
-        experiment=Plan(method=chosen),  # noqa: B008
-        method=kind(),  # noqa: B008
-        terms=Terms(),  # noqa: B008
-        folder=Path("coordinator"),
-        host=("localhost",),
-        bind="0.0.0.0",
-        port=9443,
-        days=397,
-    ) -> None:
-        """Make a coordinator's folder: an authority, a certificate, an empty admission list, and what is to be run.
-
-        Give ca.pem and config.json of the folder to every site; admit each site by the .pub file that it made.
-
-        Example: fedpub coordinator init --folder coordinator --host fl.example.org --method fedpub --rounds 50
-
-        Args:
-            folder: Where; it must not exist yet.
-            host: Names or addresses under which sites reach this machine; the certificate is made for them.
-            bind: The address to listen on.
-            port: The port that sites connect to.
-            days: How long the certificate is valid.
-        """
-        from fedpub.core.files import write_text
-        from fedpub.flower.coordinator import write_app
-        from fedpub.flower.folder import CoordinatorConfig, CoordinatorFolder
-        from fedpub.flower.keys import make_authority, make_certificate
-        from fedpub.flower.processes import require_flower
-
-        require_flower()
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise FedpubError(f"{folder} is there already; choose another --folder, or remove it")
-        terms.check()
-        wanted = replace(Experiment(**vars(experiment)), method=chosen, options=asdict(method))
-        config = CoordinatorConfig.new(bind, port, wanted, terms)
-        make_authority(folder)
-        make_certificate(folder, list(host), days)
-        config.save(folder)
-        write_text(folder / "config.json", config.experiment.to_json())  # for sites that want to know what they join
-        write_app(CoordinatorFolder(folder).app)
-        write_text(CoordinatorFolder(folder).admitted, "# one site a line: its name and its public key\n")
-        print(f"{folder} is ready: sites need its ca.pem, config.json and the address {host[0]}:{port}")
-        print(f"then: fedpub coordinator admit --folder {folder} SITE.pub; fedpub coordinator start --folder {folder}")
-
-    init.__annotations__ = {
-        "experiment": Annotated[Plan, flat],
-        "method": Annotated[kind, flat],
-        "terms": Annotated[Terms, flat],
-        "folder": Path,
-        "host": tuple[str, ...],
-        "bind": str,
-        "port": int,
-        "days": int,
-        "return": None,
-    }
-    return init
+    require_flower()
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise FedpubError(f"{folder} is there already; choose another --folder, or remove it")
+    terms.check()
+    config = CoordinatorConfig.new(bind, port, experiment, terms)
+    make_authority(folder)
+    make_certificate(folder, list(host), days)
+    config.save(folder)
+    write_text(folder / "config.json", config.experiment.to_json())  # for sites that want to know what they join
+    write_app(CoordinatorFolder(folder).app)
+    write_text(CoordinatorFolder(folder).admitted, "# one site a line: its name and its public key\n")
+    print(f"{folder} is ready: sites need its ca.pem, config.json and the address {host[0]}:{port}")
+    print(f"then: fedpub coordinator admit --folder {folder} SITE.pub; fedpub coordinator start --folder {folder}")
 
 
 def admit(
-    keys: tyro.conf.Positional[tuple[Path, ...]], /, folder: Path = Path("coordinator"), id: str | None = None
+    keys: tyro.conf.Positional[tuple[Path, ...]], folder: Path = Path("coordinator"), id: str | None = None
 ) -> None:
     """Admit sites by their public keys; those who are not on the list get nothing.
 
@@ -261,51 +218,28 @@ def status(folder: Path = Path("coordinator"), json: bool = False) -> None:
     console.print(table)
 
 
-def local_verb(arguments: list[str]) -> Callable[..., None]:
-    """The verb for the method that the arguments name: its hyper-parameters are flags."""
-    chosen = named_method(arguments)
-    kind: Any = METHODS[chosen]
+def local(
+    experiment: Annotated[Experiment, Settings(without=AT_SITES)] = Experiment(),  # noqa: B008
+    terms: Terms = Terms(),  # noqa: B008
+    sites: int | None = None,
+    out: Path | None = None,
+    json: bool = False,
+    quiet: bool = False,
+    verbose: bool = False,
+    data_root: Path | None = None,
+) -> None:
+    """A whole federation on this machine: coordinator and sites as processes, with TLS and keys, over loopback.
 
-    def local(  # type: ignore[no-untyped-def]
-        experiment=Local(method=chosen),  # noqa: B008
-        method=kind(),  # noqa: B008
-        terms=Terms(),  # noqa: B008
-        sites=None,
-        out=None,
-        data_root=None,
-        quiet=False,
-        verbose=False,
-        json=False,
-    ) -> None:
-        """A whole federation on this machine: coordinator and sites as processes, with TLS and keys, over loopback.
+    Example: fedpub deploy local --sites 4 --rounds 3
 
-        Example: fedpub deploy local --sites 4 --rounds 3
+    Args:
+        sites: Number of sites; none for a graph with natural clients.
+        out: New run directory with the files of a simulation; its folder deployment holds those of every process.
+    """
+    from fedpub.flower.local import deploy_local
 
-        Args:
-            sites: Number of sites; none for a graph with natural clients.
-            out: Run directory to write, with the files of a simulation and everybody's folders in `deployment`.
-            data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
-            quiet: No progress bar: only the result, and what happens to sites.
-            verbose: A line for every round on the error output, and where an error came from.
-            json: Print the result as JSON; what happens to sites is then on the error output.
-        """
-        from fedpub.flower.local import deploy_local
-
-        terms.check()
-        wanted = replace(Experiment(**vars(experiment)), method=chosen, options=asdict(method), clients=sites)
-        tell = _teller(json)
-        with progress(quiet, verbose) as bar:
-            found = deploy_local(wanted, out, terms, data_root, bar.on_round, lambda event: tell(_line(event)))
-        show_result(found, json)
-
-    local.__annotations__ = {
-        "experiment": Annotated[Local, flat],
-        "method": Annotated[kind, flat],
-        "terms": Annotated[Terms, flat],
-        "sites": int | None,
-        "out": Path | None,
-        "data_root": Path | None,
-        **dict.fromkeys(("quiet", "verbose", "json"), bool),
-        "return": None,
-    }
-    return local
+    terms.check()
+    wanted, tell = replace(experiment, clients=sites), _teller(json)
+    with progress(quiet, verbose) as bar:
+        found = deploy_local(wanted, out, terms, data_root, bar.on_round, lambda event: tell(_line(event)))
+    show_result(found, json)

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from fedpub.cli.completion import known_recipes
 from fedpub.cli.show import as_json
+from fedpub.cli.typed import known_recipes
 from fedpub.errors import FedpubError, unknown
 from fedpub.runs.progress import check_loudness, say
 

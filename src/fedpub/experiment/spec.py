@@ -36,7 +36,7 @@ class Experiment:
     dataset: str = "communities"
     """Graph: a name from `fedpub data list`, or a graph file."""
     scenario: str | None = None
-    """Division of the graph among clients. (default: disjoint; natural without `clients`)"""
+    """Division of the graph among clients. (default: disjoint; natural without a number of clients)"""
     clients: int | None = None
     """Number of clients; none for natural clients."""
     method: str = "fedpub"
@@ -60,7 +60,7 @@ class Experiment:
     lr: float = 0.01
     """Learning rate of Adam."""
     weight_decay: float | None = None
-    """L2 weight decay of Adam. (default: 0; 1e-6 with `official`)"""
+    """L2 weight decay of Adam. (default: 0; 1e-6 for FED-PUB with `official`)"""
     fraction: float = 1.0
     """Share of the clients that take part in each round."""
     failures: float = 0.0
