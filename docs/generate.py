@@ -452,7 +452,7 @@ def overview() -> str:
                 f"{down:,}" if setup or down else "",
             )
         )
-    heads = ("method", "may leave (`uploads`)", "bytes up per round", "bytes down per round", "up before", "down before")
+    heads = ("method", "may leave (`uploads`)", "up, per round", "down, per round", "up before", "down before")
     return table(heads, rows, range(2, 6))
 
 
