@@ -19,7 +19,7 @@ from test_report import CORA, EVIL, example_runs, make_run
 from fedpub.report.live import server
 from fedpub.report.load import load
 from fedpub.report.page import page
-from fedpub.report.summary import payload
+from fedpub.report.payload import payload
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 
@@ -117,7 +117,7 @@ def test_everything_is_drawn(opened):
     assert len(texts(opened, "[data-figure=heat] rect[data-value]")) == 25
     assert len(texts(opened, "[data-figure=gains] [data-client]")) == 20
     assert len(texts(opened, "[data-figure=bytes] [data-point]")) == 3
-    assert {"local", "gcfl", "fedpub"} == set(texts(opened, "[data-figure=convergence] [data-method] text"))
+    assert {"Local", "GCFL", "FED-PUB"} == set(texts(opened, "[data-figure=convergence] [data-method] text"))
     assert "What could not be read" in css(opened, "#complaints").text
     assert "env.json" in css(opened, "#complaints").text
     assert "nothing is averaged across tasks" in css(opened, "#summary-body").text
@@ -178,7 +178,7 @@ def test_the_heat_map_can_be_read_by_pointer_and_keyboard(opened):
 def test_clusters_of_gcfl_are_drawn(opened):
     opened.execute_script(
         "const run = document.getElementById('relation');"
-        "run.value = 'gcfl, seed 0: same cluster'; run.dispatchEvent(new Event('change'));"
+        "run.value = 'GCFL, seed 0: same cluster'; run.dispatchEvent(new Event('change'));"
     )
     css(opened, "#round").send_keys("\ue011\ue014")  # Home, right
     assert "2 groups: 0, 1, 2  |  3, 4" in texts(opened, "[data-figure=communities] .say")[0]
@@ -213,7 +213,7 @@ def test_a_table_is_copied_with_tabs(opened, clipboard):
     button.click()
     lines = until(lambda: opened.execute_script("return window.copied")).splitlines()
     assert lines[0].split("\t")[:3] == ["Method", "Zeros", "MB up"]
-    assert lines[-1].split("\t")[:3] == ["fedpub", "25.0 %", "19.0"]
+    assert lines[-1].split("\t")[:3] == ["FED-PUB", "25.0 %", "19.0"]
     until(lambda: button.text == "Copied")
 
 
@@ -295,7 +295,7 @@ def test_a_live_page_follows_the_run(browser, folder):
         browser.get(f"http://127.0.0.1:{serving.server_address[1]}/")
         until(lambda: "1 run going on" in css(browser, "#live").text)
         make_run(runs / "b", replace(CORA, method="local"), [[0.4, 0.6]])
-        until(lambda: any("local" in text for text in texts(browser, "[data-table] tbody td")))
+        until(lambda: any("Local" in text for text in texts(browser, "[data-table] tbody td")))
         assert browser.get_log("browser") == []
         browser.get("about:blank")
         serving.shutdown()

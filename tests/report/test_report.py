@@ -27,7 +27,7 @@ from fedpub.cli import VERBS, main
 from fedpub.core.files import write_tensors
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
-from fedpub.report import summary, tables
+from fedpub.report import curves, payload, summary, tables
 from fedpub.report.live import server
 from fedpub.report.load import load, thinned
 from fedpub.report.page import embedded, page
@@ -322,8 +322,8 @@ def test_unfinished_runs_are_marked_and_count_only_alone(tmp_path):
     assert fedpub.note == "unfinished: seed 1 at round 1 of 3"
     assert (local.mean, local.finished) == (pytest.approx(30), False)
     text = tables.markdown(summary.tables(load([tmp_path])[0]))
-    assert "| fedpub | 1 of 2 | 60.00 |" in text
-    assert "| local | 0 of 1 | 30.00 (unfinished) |" in text
+    assert "| FED-PUB | 1 of 2 | **60.00** |" in text
+    assert "| Local | 0 of 1 | 30.00 (unfinished) |" in text
     assert "seed 1 at round 1 of 3" in text
 
 
@@ -347,21 +347,21 @@ def test_a_run_before_its_first_round_is_only_counted(tmp_path):
     [line] = summary.tables(runs)[0].lines
     assert (line.mean, line.finished) == (None, False)
     assert "None" not in tables.markdown(summary.tables(runs))
-    page(summary.payload(runs, complaints))
+    page(payload.payload(runs, complaints))
 
 
 def test_curves_gains_and_costs_by_hand(tmp_path):
     runs, _ = load([example_runs(tmp_path)])
     ours = [one for one in runs if one.label == "fedpub"]
     local = [one for one in runs if one.label == "local"]
-    curve = summary.curves(local)
+    curve = curves.curves(local)
     assert curve is not None
     assert curve["rounds"] == [1, 2, 3]
     assert curve["test"]["mean"] == pytest.approx([56.5, 58.5, 60.5])
     assert curve["test"]["deviation"] == pytest.approx([100 * np.std([0, 0.01], ddof=1)] * 3)
-    first = summary.gains(ours, local)[0]
+    first = curves.gains(ours, local)[0]
     assert first["gains"] == pytest.approx([10, 6, 2, -2, -6])
-    cost = summary.costs(ours)
+    cost = curves.costs(ours)
     assert cost["up"] == pytest.approx(3 * 5 + 4)
     assert cost["setup_down"] == pytest.approx(1)
     assert cost["sparsity"] == pytest.approx(25)
@@ -379,23 +379,23 @@ def test_what_nothing_beats_with_fewer_bytes():
         "g": (0, 60.0),
     }
     lines = {label: {"up": up, "test": test} for label, (up, test) in costs.items()}
-    assert summary.frontier(lines) == ["g", "c", "a"]
+    assert curves.frontier(lines) == ["g", "c", "a"]
 
 
 def test_the_oracle_is_no_federation_to_be_beaten_by(tmp_path):
     make_run(tmp_path / "oracle", replace(CORA, method="oracle"), [[0.9, 0.9]])
     make_run(tmp_path / "fedpub", CORA, [[0.5, 0.7]])
     runs, _ = load([tmp_path])
-    cell = summary.payload(runs, [])["cells"][0]
+    cell = payload.payload(runs, [])["cells"][0]
     assert set(cell["costs"]) == {"oracle", "fedpub"}
     assert cell["frontier"] == ["fedpub"]
 
 
 def test_packed_matrices_come_back(tmp_path):
     values = np.array([[[1.0, -0.2], [np.nan, 0.5]]])
-    found = summary.packed([7], values, 5)
+    found = payload.packed([7], values, 5)
     steps = np.frombuffer(base64.b64decode(found["values"]), "<u2").reshape(1, 2, 2)
-    back = np.where(steps == summary.MISSING, np.nan, found["low"] + steps / 65534 * (found["high"] - found["low"]))
+    back = np.where(steps == payload.MISSING, np.nan, found["low"] + steps / 65534 * (found["high"] - found["low"]))
     np.testing.assert_allclose(back, values, atol=2e-5)
     assert found["rounds"] == [7]
 
@@ -414,7 +414,7 @@ def test_many_rounds_and_clients_stay_small(tmp_path):
     runs, _ = load([tmp_path])
     assert len(runs[0].relations[0].rounds) == 60
     assert runs[0].relations[0].rounds[-1] == 150
-    assert len(page(summary.payload(runs, []))) < 3_000_000
+    assert len(page(payload.payload(runs, []))) < 3_000_000
 
 
 def test_an_unfinished_run_has_the_relations_of_its_checkpoint(tmp_path):
@@ -454,7 +454,7 @@ def data_of(text: str) -> dict[str, Any]:
 def test_names_cannot_break_out_of_the_page(tmp_path):
     make_run(tmp_path / "run", replace(CORA, dataset=EVIL, options={"lambda1": 1}), [[0.5, 0.7]])
     runs, _ = load([tmp_path])
-    text = page(summary.payload(runs, [EVIL]))
+    text = page(payload.payload(runs, [EVIL]))
     assert EVIL not in text
     assert "<img" not in text
     assert data_of(text)["runs"][0]["config"]["dataset"] == EVIL
@@ -464,11 +464,11 @@ def test_names_cannot_break_out_of_the_page(tmp_path):
 
 def test_the_page_needs_nothing_else(tmp_path):
     runs, complaints = load([example_runs(tmp_path)])
-    text = page(summary.payload(runs, complaints))
+    text = page(payload.payload(runs, complaints))
     assert "/* page" not in text
     assert text.count("http") == text.count("http-equiv") + text.count("http://www.w3.org/2000/svg")
     assert "src=" not in text
-    assert page(summary.payload(runs, complaints)) == text
+    assert page(payload.payload(runs, complaints)) == text
 
 
 def test_markdown_and_latex(tmp_path):
@@ -478,12 +478,12 @@ def test_markdown_and_latex(tmp_path):
     words = ["report", str(runs), "--out", str(tmp_path / "r.html"), "--markdown", str(markdown)]
     assert main([*words, "--latex", str(latex)]) == 0
     lines = markdown.read_text().splitlines()
-    row = next(line for line in lines if "| fedpub |" in line)
-    assert row.split(" | ")[:5] == ["| cora, disjoint, 5 clients", "fedpub", "2", "62.50 ± 0.71", ""]
+    row = next(line for line in lines if "| FED-PUB |" in line)
+    assert row.split(" | ")[:5] == ["| cora, disjoint, 5 clients", "FED-PUB", "2", "**62.50 ± 0.71**", ""]
     assert row.split(" | ")[5] == "83.70"
     assert r"my\_graph\|50%$, disjoint, 2 clients" in markdown.read_text()
-    assert r"my\_graph|50\%\$, disjoint, 2 clients & local & 1 & 60.00 &" in latex.read_text()
-    assert r"62.50 $\pm$ 0.71" in latex.read_text()
+    assert r"my\_graph|50\%\$, disjoint, 2 clients & Local & 1 & \textbf{60.00} &" in latex.read_text()
+    assert r"\textbf{62.50 $\pm$ 0.71}" in latex.read_text()
     assert latex.read_text().count(r"\begin{tabular}") == 2
 
 

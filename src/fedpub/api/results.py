@@ -138,7 +138,7 @@ class Run:
     def _convergence(self) -> Figure:
         from matplotlib import pyplot
 
-        from fedpub.report.figures import COLOURS
+        from fedpub.report.style import COLOURS
 
         figure, panel = pyplot.subplots(figsize=(4.8, 2.4), layout="constrained")
         rounds = [row.round for row in self.record.rows]
@@ -154,7 +154,7 @@ class Run:
         from matplotlib import pyplot
         from matplotlib.ticker import MaxNLocator
 
-        from fedpub.report.figures import COLOURS
+        from fedpub.report.style import COLOURS
 
         values = [np.nan if value is None else 100 * value for value in self.summary["per_client_test"]]
         figure, panel = pyplot.subplots(figsize=(4.8, 2.4), layout="constrained")
@@ -247,19 +247,21 @@ class Comparison:
     def _panels(self) -> Figure:
         from matplotlib import pyplot
 
-        from fedpub.report.figures import COLOURS
+        from fedpub.report.style import looks
+        from fedpub.report.text import titled
 
         scores = self._scores()
         labels = [line.method for line in next(iter(scores.values()))]
+        look = looks(labels)
         size = (1 + 2.4 * len(scores), 0.9 + 0.3 * len(labels))
         figure, panels = pyplot.subplots(1, len(scores), figsize=size, sharey=True, squeeze=False, layout="constrained")
         for panel, (cell, lines) in zip(panels[0], scores.items(), strict=True):
             for height, line in enumerate(lines):
                 mean, deviation = line.cells[0]
-                colour = COLOURS[height % len(COLOURS)]
-                panel.errorbar(mean, height, xerr=deviation, color=colour, marker="o", markersize=4, capsize=2)
+                how = {"color": look[line.method].colour, "marker": look[line.method].marker}
+                panel.errorbar(mean, height, xerr=deviation, markersize=4, capsize=2, **how)
             panel.set(title=cell_name(cell), xlabel=f"test {self._metric} (%)")
-            panel.set(yticks=range(len(labels)), yticklabels=labels)
+            panel.set(yticks=range(len(labels)), yticklabels=[titled(label) for label in labels])
             panel.margins(y=0.2)
         panels[0][0].invert_yaxis()  # the axis is shared
         return figure
@@ -349,7 +351,7 @@ def _drawn(draw: Callable[[], Figure]) -> Figure:
     import matplotlib as mpl
     from matplotlib import pyplot
 
-    from fedpub.report.figures import STYLE
+    from fedpub.report.style import STYLE
 
     with mpl.rc_context(STYLE):
         figure = draw()

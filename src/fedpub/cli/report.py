@@ -16,7 +16,7 @@ from fedpub.report import tables
 from fedpub.report.live import server
 from fedpub.report.load import load
 from fedpub.report.page import page
-from fedpub.report.summary import payload
+from fedpub.report.payload import payload
 from fedpub.report.summary import tables as make_tables
 
 

@@ -13,7 +13,7 @@ from fedpub.paper.beyond import reported_on
 from fedpub.paper.main import cells
 from fedpub.paper.recipe import COLOURS, TITLES, Artefact, Rows, Settings
 from fedpub.paper.store import Job, Outcomes
-from fedpub.report.summary import frontier
+from fedpub.report.curves import frontier
 
 # How strongly masks are driven to zero: the L1 and the masks' learning rate.
 STRENGTHS: Mapping[str, Mapping[str, Any]] = {

@@ -1,42 +1,25 @@
-"""Figures for a paper: PDF and SVG, in the width of a column, without colour alone telling methods apart."""
+"""Figures for a paper: PDF and SVG, in the width of a column; dashes and names at the ends of lines beside colours."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedpub.algorithms import METHODS
 from fedpub.core.files import atomic, slug
 from fedpub.errors import FedpubError
+from fedpub.report.curves import curves, gains
 from fedpub.report.load import Loaded, Place, Relation
-from fedpub.report.summary import cell_names, curves, gains, methods
+from fedpub.report.style import GUIDE, STYLE, Look, label_ends, looks
+from fedpub.report.summary import cell_names, methods
+from fedpub.report.text import titled
 from fedpub.tasks import TASKS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-COLOURS = ("#7a7a7a", "#3b6fb6", "#d1782e", "#4a9a62", "#8e63b0", "#a5761b", "#2f9aa8", "#333333", "#c2334d")
-STYLES = ("-", "--", "-.", ":")
-STYLE: Any = {
-    "font.size": 8,
-    "font.family": "serif",
-    "mathtext.fontset": "dejavuserif",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.6,
-    "axes.titlesize": 8,
-    "legend.frameon": False,
-    "text.parse_math": False,  # a dollar sign in a name is one
-    "lines.linewidth": 1.2,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "pdf.fonttype": 42,  # text stays text in the PDF
-    "svg.hashsalt": "fedpub",  # the same runs give the same file
-}
 
 
 def save_all(runs: Sequence[Loaded], folder: Path) -> list[Path]:
@@ -64,11 +47,12 @@ def save_all(runs: Sequence[Loaded], folder: Path) -> list[Path]:
 def _figures(runs: Sequence[Loaded]) -> Iterator[tuple[str, Figure]]:
     used: set[str] = set()
     order = methods(runs)
+    look = looks(order)
     for place, name in cell_names(runs).items():
         mine = [one for one in runs if one.place == place]
         end = _file_name(place, name, used)
         if any(one.rows for one in mine):
-            yield f"convergence-{end}", _convergence(mine, place, order)
+            yield f"convergence-{end}", _convergence(mine, place, look)
         related = [(one, one.relations[0]) for one in mine if one.relations]
         if related:
             one, relation = max(related, key=lambda pair: (order.index(pair[0].label), -pair[0].experiment.seed))
@@ -77,7 +61,7 @@ def _figures(runs: Sequence[Loaded]) -> Iterator[tuple[str, Figure]]:
         found = {label: gains([one for one in mine if one.label == label], local) for label in methods(mine)}
         found = {label: points for label, points in found.items() if points and label != "local"}
         if found:
-            yield f"gain-{end}", _gains(found, place, order)
+            yield f"gain-{end}", _gains(found, place, look)
 
 
 def _file_name(place: Place, name: str, used: set[str]) -> str:
@@ -90,37 +74,32 @@ def _file_name(place: Place, name: str, used: set[str]) -> str:
     return unique
 
 
-def _look(label: str, order: Sequence[str]) -> dict[str, Any]:
-    """A method has the same colour in every figure; its variants differ by their strokes, and FED-PUB is solid."""
-    method = label.split()[0]
-    variant = [other for other in order if other.split()[0] == method].index(label)
-    place = list(METHODS).index(method)
-    stroke = variant if method == "fedpub" else place + variant
-    return {"color": COLOURS[place % len(COLOURS)], "linestyle": STYLES[stroke % len(STYLES)]}
-
-
-def _convergence(runs: Sequence[Loaded], place: Place, order: Sequence[str]) -> Figure:
+def _convergence(runs: Sequence[Loaded], place: Place, look: Mapping[str, Look]) -> Figure:
     from matplotlib import pyplot
 
     figure, panels = pyplot.subplots(1, 2, figsize=(5.5, 2.1), sharey=True, layout="constrained")
+    ends: dict[str, tuple[float, float, str]] = {}
     for label in methods(runs):
         curve = curves([one for one in runs if one.label == label])
         if not curve:
             continue
         for panel, column in zip(panels, ("val", "test"), strict=True):
-            _line(panel, curve["rounds"], curve[column], label, _look(label, order))
+            _line(panel, curve["rounds"], curve[column], look[label])
+        reached = [(x, y) for x, y in zip(curve["rounds"], curve["test"]["mean"], strict=True) if y is not None]
+        if reached:
+            ends[titled(label)] = (*reached[-1], look[label].colour)
     for panel, title in zip(panels, ("validation", "test"), strict=True):
         panel.set(title=title, xlabel="round")
     panels[0].set_ylabel(f"{TASKS[place.task].metric} (%)")
-    panels[1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    label_ends(panels[1], ends)
     return figure
 
 
-def _line(panel: Axes, rounds: list[int], curve: dict[str, Any], label: str, look: dict[str, Any]) -> None:
+def _line(panel: Axes, rounds: list[int], curve: dict[str, Any], look: Look) -> None:
     mean = np.array(curve["mean"], dtype=float)
     deviation = np.nan_to_num(np.array(curve["deviation"], dtype=float))
-    panel.plot(rounds, mean, label=label, **look)
-    panel.fill_between(rounds, mean - deviation, mean + deviation, color=look["color"], alpha=0.15, linewidth=0)
+    panel.plot(rounds, mean, **look.line)
+    panel.fill_between(rounds, mean - deviation, mean + deviation, color=look.colour, alpha=0.15, linewidth=0)
 
 
 def _similarity(one: Loaded, relation: Relation) -> Figure:
@@ -130,7 +109,7 @@ def _similarity(one: Loaded, relation: Relation) -> Figure:
 
     figure, panel = pyplot.subplots(figsize=(2.7, 2.3), layout="constrained")
     image = panel.imshow(relation.values[-1], cmap="Blues", interpolation="nearest")
-    panel.set(xlabel="client", ylabel="client", title=f"{one.label}, round {relation.rounds[-1]}")
+    panel.set(xlabel="client", ylabel="client", title=f"{titled(one.label)}, round {relation.rounds[-1]}")
     for axis in (panel.xaxis, panel.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True, nbins=8))
     panel.spines[:].set_visible(False)
@@ -138,18 +117,18 @@ def _similarity(one: Loaded, relation: Relation) -> Figure:
     return figure
 
 
-def _gains(found: dict[str, list[dict[str, Any]]], place: Place, order: Sequence[str]) -> Figure:
+def _gains(found: dict[str, list[dict[str, Any]]], place: Place, look: Mapping[str, Look]) -> Figure:
     from matplotlib import pyplot
 
     figure, panel = pyplot.subplots(figsize=(3.4, 0.6 + 0.35 * len(found)), layout="constrained")
-    panel.axvline(0, color="#888888", linewidth=0.6)
+    panel.axvline(0, color=GUIDE, linewidth=0.6)
     for height, (label, seeds) in enumerate(found.items()):
         points = [(gain, client) for one in seeds for client, gain in enumerate(one["gains"]) if gain is not None]
         across = max((client for _, client in points), default=0) or 1
         places = [height + 0.5 * (client / across - 0.5) for _, client in points]
-        colour = _look(label, order)["color"]
-        panel.scatter([gain for gain, _ in points], places, s=9, color=colour, alpha=0.7, linewidth=0)
-    panel.set(yticks=range(len(found)), yticklabels=list(found))
+        values, how = [gain for gain, _ in points], look[label]
+        panel.scatter(values, places, s=9, color=how.colour, marker=how.marker, alpha=0.7, linewidth=0)
+    panel.set(yticks=range(len(found)), yticklabels=[titled(label) for label in found])
     panel.invert_yaxis()
     panel.set_xlabel(f"{TASKS[place.task].metric} of a client over training alone (points)")
     return figure

@@ -14,7 +14,7 @@ from typing import Any
 from fedpub.errors import FedpubError
 from fedpub.report.load import load, run_directories
 from fedpub.report.page import dumped, page
-from fedpub.report.summary import payload
+from fedpub.report.payload import payload
 from fedpub.store.directory import FILES
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")

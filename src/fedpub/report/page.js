@@ -36,18 +36,25 @@
   const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
   const sum = (values) => values.reduce((total, value) => total + value, 0);
 
-  const methodIndex = (label) => Math.max(0, data.methods.indexOf(label));
-  // A method has the same colour on every page; further variants of one take colours that are free.
-  const FIXED = { local: 0, fedavg: 1, fedprox: 2, fedper: 3, fedgnn: 4, fedsage: 5, gcfl: 6, oracle: 7, fedpub: 8 };
-  const isOurs = (label) => label.startsWith("fedpub");
-  function palette() {
-    const taken = new Map(), bases = data.methods.map((label) => label.split(" ")[0]);
-    data.methods.forEach((label, i) => { if (bases.indexOf(bases[i]) === i && bases[i] in FIXED) taken.set(label, FIXED[bases[i]]); });
-    for (const label of data.methods) if (!taken.has(label)) taken.set(label, [9, 3, 5, 4, 2, 7, 6, 1, 0, 8].find((index) => ![...taken.values()].includes(index)) ?? taken.size % 10);
-    return taken;
+  // Title, colour and dash of a method come with the data: `report/style.py` gives them out.
+  const look = (label) => data.looks[label] || { title: label, colour: 0, dash: [] };
+  const titled = (label) => look(label).title;
+  const methodColour = (label) => theme(`m${look(label).colour}`);
+  const WIDTH = 1.8;
+  const methodDash = (label) => (look(label).dash.length ? look(label).dash.map((part) => part * WIDTH).join(" ") : null);
+  // Places at least `gap` apart, in the order of those wanted and as near to them as can be.
+  function apart(wanted, gap) {
+    const order = wanted.map((_, i) => i).sort((a, b) => wanted[a] - wanted[b]), groups = [], places = [];
+    for (const i of order) {
+      groups.push([wanted[i], 1]);
+      while (groups.length > 1 && groups.at(-1)[0] - groups.at(-2)[0] < (gap * (groups.at(-1)[1] + groups.at(-2)[1])) / 2) {
+        const [upper, above] = groups.pop(), [lower, below] = groups.pop();
+        groups.push([(upper * above + lower * below) / (above + below), above + below]);
+      }
+    }
+    groups.flatMap(([middle, count]) => Array.from({ length: count }, (_, step) => middle + gap * (step - (count - 1) / 2))).forEach((place, i) => { places[order[i]] = place; });
+    return places;
   }
-  const methodColour = (label) => theme(`m${palette().get(label) ?? 0}`);
-  const methodDash = (label) => (isOurs(label) ? null : [null, "7 3", "2 3"][methodIndex(label) % 3]);
 
   function download(name, kind, text) {
     const address = URL.createObjectURL(new Blob([text], { type: kind }));
@@ -178,7 +185,8 @@
         h("button", { type: "button", class: "quiet", "data-copy": true, "aria-label": `Copy the table: ${title}`, onclick: (event) => copy(text(), event.currentTarget) }, "Copy")),
       h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": title }, h("table", {}, h("thead", {}, h("tr", {}, heads)), body)));
   }
-  const methodWord = (label) => h("span", {}, h("span", { class: "swatch", style: { background: methodColour(label) }, "aria-hidden": "true" }), label);
+  const stroke = (label, x1, x2, y) => s("line", { x1, x2, y1: y, y2: y, stroke: methodColour(label), "stroke-width": WIDTH + 0.6, "stroke-dasharray": methodDash(label) });
+  const methodWord = (label) => h("span", {}, s("svg", { class: "swatch", viewBox: "0 0 22 10", width: 22, height: 10, "aria-hidden": "true" }, stroke(label, 0, 22, 5)), titled(label));
   const verdict = (value) => (known(value) ? (value ? "✓ yes" : "✗ no") : "");
 
   // ---- summary ------------------------------------------------------------------------------------------------
@@ -205,35 +213,32 @@
     if (data.tables.length > 1) parts.push(h("p", { class: "note" }, `These runs belong to ${data.tables.length} tasks with different metrics (${data.tables.map((one) => one.metric).join(", ")}). Each task has its own table; nothing is averaged across tasks.`));
     for (const one of data.tables) {
       const title = one.task.replace("-", " ").replace(/^./, (first) => first.toUpperCase());
-      const best = {};
-      for (const line of one.lines) if (line.finished && known(line.mean)) best[line.cell] = Math.max(best[line.cell] ?? -Infinity, line.mean);
       const columns = [
         { head: "Data", text: true, value: (line) => line.cell },
-        { head: "Method", text: true, value: (line) => line.method, show: (line) => methodWord(line.method) },
+        { head: "Method", text: true, value: (line) => titled(line.method), show: (line) => methodWord(line.method) },
         { head: "State", text: true, value: (line) => line.note || "finished", mark: (line) => (line.note ? "open" : "") },
-        { head: "Measured", value: (line) => line.mean, show: (line) => fixed(line.mean) + (known(line.deviation) ? `\u00a0±\u00a0${fixed(line.deviation)}` : ""), mark: (line) => (line.mean === best[line.cell] ? "best" : line.finished ? "" : "open") },
+        { head: "Measured", value: (line) => line.mean, show: (line) => fixed(line.mean) + (known(line.deviation) ? `\u00a0±\u00a0${fixed(line.deviation)}` : ""), mark: (line) => (line.best ? "best" : line.finished ? "" : "open") },
         { head: "Seeds", value: (line) => line.seeds.length, show: (line) => (line.done === line.runs ? line.runs : `${line.done} of ${line.runs} done`), mark: (line) => (line.done === line.runs ? "" : "open") },
         { head: "Baseline", title: `What predicting without learning gives: ${one.baseline}`, value: (line) => line.baseline, show: (line) => fixed(line.baseline), mark: (line) => (known(line.baseline) && line.mean <= line.baseline ? "bad" : "") },
         { head: "Paper", value: (line) => line.paper, show: (line) => fixed(line.paper) },
         { head: "Difference", value: (line) => line.difference, show: (line) => signed(line.difference) },
         { head: "Ours ≥ paper", value: (line) => (known(line.reached) ? Number(line.reached) : null), show: (line) => verdict(line.reached), mark: (line) => (known(line.reached) ? (line.reached ? "good" : "bad") : "") },
-        { head: "p", title: `Against ${one.reference}: two-sided paired t-test over seeds, Holm-corrected over the methods compared`, value: (line) => line.p_value, show: (line) => pValue(line.p_value) },
+        { head: "p", title: `Against ${titled(one.reference)}: two-sided paired t-test over seeds, Holm-corrected over the methods compared`, value: (line) => line.p_value, show: (line) => pValue(line.p_value) },
         { head: "Better than local", title: "Share of clients", value: (line) => line.better_than_local, show: (line) => percent(line.better_than_local) },
         { head: "Worst client", value: (line) => line.worst_client, show: (line) => fixed(line.worst_client) },
       ].filter((column) => one.lines.some((line) => (column.head === "State" ? line.note : known(column.value(line)))));
-      parts.push(table(`lines-${one.task}`, title, `Test ${one.metric} in percent, mean ± deviation over seeds; bold is best in its cell; baseline: ${one.baseline}; p: against ${one.reference}, Holm-corrected`, columns, one.lines));
+      parts.push(table(`lines-${one.task}`, title, `Test ${one.metric} in percent, mean ± deviation over seeds; bold is best in its cell, the oracle aside; baseline: ${one.baseline}; p: against ${titled(one.reference)}, Holm-corrected`, columns, one.lines));
       if (one.cells > 1 && one.averages.length) {
-        const most = Math.max(...one.averages.map((line) => line.mean));
         const averages = [
-          { head: "Method", text: true, value: (line) => line.method, show: (line) => methodWord(line.method) },
-          { head: "Average", value: (line) => line.mean, show: (line) => fixed(line.mean), mark: (line) => (line.mean === most ? "best" : "") },
+          { head: "Method", text: true, value: (line) => titled(line.method), show: (line) => methodWord(line.method) },
+          { head: "Average", value: (line) => line.mean, show: (line) => fixed(line.mean), mark: (line) => (line.best ? "best" : "") },
           { head: "Cells", value: (line) => line.cells },
           { head: "Paper", value: (line) => line.paper, show: (line) => fixed(line.paper), title: "Over the cells that the paper has" },
           { head: "Difference", value: (line) => line.difference, show: (line) => signed(line.difference), title: "Over the cells that the paper has" },
           { head: "Cells ≥ paper", value: (line) => (line.published ? line.reached / line.published : null), show: (line) => (line.published ? `${line.reached} of ${line.published}` : "") },
-          { head: "p", value: (line) => line.p_value, show: (line) => pValue(line.p_value), title: `Against ${one.reference}: two-sided paired t-test over cells, Holm-corrected over the methods compared` },
+          { head: "p", value: (line) => line.p_value, show: (line) => pValue(line.p_value), title: `Against ${titled(one.reference)}: two-sided paired t-test over cells, Holm-corrected over the methods compared` },
         ].filter((column) => one.averages.some((line) => known(column.value(line))));
-        parts.push(table(`averages-${one.task}`, "Averages over cells", `Over the ${one.averages[0].cells} cells in which all methods have finished runs; p: over these cells, against ${one.reference}; paper and difference over the cells that the paper has`, averages, one.averages));
+        parts.push(table(`averages-${one.task}`, "Averages over cells", `Over the ${one.averages[0].cells} cells in which all methods have finished runs; p: over these cells, against ${titled(one.reference)}; paper and difference over the cells that the paper has`, averages, one.averages));
       }
     }
     at("summary-body").replaceChildren(...parts);
@@ -255,13 +260,13 @@
   function legend(width, labels, again) {
     let x = 0, y = 14;
     const marks = labels.map((label) => {
-      const wide = 40 + label.length * 6.9;
+      const wide = 40 + titled(label).length * 6.9;
       if (x && x + wide > width) { x = 0; y += 24; }
       const off = chosen.hidden.has(label);
       const toggle = () => { if (off) chosen.hidden.delete(label); else chosen.hidden.add(label); again(label); };
-      const mark = s("g", { transform: `translate(${x},${y})`, role: "button", tabindex: 0, "aria-pressed": String(!off), "aria-label": `Show ${label}`, "data-method": label, cursor: "pointer", opacity: off ? 0.4 : 1, onclick: toggle, onkeydown: (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); toggle(); } } },
+      const mark = s("g", { transform: `translate(${x},${y})`, role: "button", tabindex: 0, "aria-pressed": String(!off), "aria-label": `Show ${titled(label)}`, "data-method": label, cursor: "pointer", opacity: off ? 0.4 : 1, onclick: toggle, onkeydown: (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); toggle(); } } },
         s("rect", { x: 0, y: -14, width: wide - 8, height: 20, fill: "transparent" }),
-        s("line", { x1: 0, x2: 22, y1: -4, y2: -4, stroke: methodColour(label), "stroke-width": isOurs(label) ? 3 : 2, "stroke-dasharray": methodDash(label) }), word(28, 0, label));
+        stroke(label, 0, 22, -4), word(28, 0, titled(label)));
       x += wide;
       return mark;
     });
@@ -287,22 +292,25 @@
       const height = key.height + (side ? tall : 2 * tall + 8);
       const panels = kinds.map(([kind, title], index) => {
         const x0 = side ? index * (wide + gap) : 0, y0 = key.height + (side ? 0 : index * (tall + 8));
-        const x = scale(1, last, left, wide - 8), y = scale(low - pad, high + pad, tall - 34, 26);
+        // Names at the ends of the lines, where they leave room for the lines.
+        const longest = Math.max(...visible.map((label) => titled(label).length), 0), named = (index || !side) && 6.6 * longest < wide / 3;
+        const right = named ? wide - 22 - 6.6 * longest : wide - 8;
+        const x = scale(1, last, left, right), y = scale(low - pad, high + pad, tall - 34, 26);
         const guide = s("line", { y1: 26, y2: tall - 34, stroke: theme("soft"), "stroke-dasharray": "3 3", visibility: "hidden", "data-transient": true });
         const read = (round) => {
           guide.setAttribute("x1", x(round)); guide.setAttribute("x2", x(round)); guide.setAttribute("visibility", "visible");
-          const lines = visible.map((label) => { const one = here.curves[label], i = one.rounds.indexOf(round); return i < 0 || !known(one[kind].mean[i]) ? null : [one[kind].mean[i], `${label} ${fixed(one[kind].mean[i])}${known(one[kind].deviation[i]) ? ` ± ${fixed(one[kind].deviation[i])}` : ""}`]; }).filter(Boolean);
+          const lines = visible.map((label) => { const one = here.curves[label], i = one.rounds.indexOf(round); return i < 0 || !known(one[kind].mean[i]) ? null : [one[kind].mean[i], `${titled(label)} ${fixed(one[kind].mean[i])}${known(one[kind].deviation[i]) ? ` ± ${fixed(one[kind].deviation[i])}` : ""}`]; }).filter(Boolean);
           return `Round ${round}, ${title.toLowerCase()}\n${lines.sort((a, b) => b[0] - a[0]).map((line) => line[1]).join("\n")}`;
         };
         const rounds = [...new Set(labels.flatMap((label) => here.curves[label].rounds))].sort((a, b) => a - b);
         const nearest = (event) => { const box = surface.getBoundingClientRect(); const value = 1 + ((event.clientX - box.left) / box.width) * (last - 1); return rounds.reduce((a, b) => (Math.abs(b - value) < Math.abs(a - value) ? b : a)); };
         let current = rounds.length - 1;
         const move = (event) => { const round = nearest(event); current = rounds.indexOf(round); showTip(read(round), event.clientX, event.clientY); };
-        const surface = s("rect", { x: left, y: 26, width: wide - 8 - left, height: tall - 60, fill: "transparent", tabindex: 0, role: "slider", "aria-label": `${title} by round`, "aria-valuemin": 1, "aria-valuemax": last, "aria-valuenow": rounds[current], "data-reads": true, onpointermove: move, onpointerdown: move,
+        const surface = s("rect", { x: left, y: 26, width: right - left, height: tall - 60, fill: "transparent", tabindex: 0, role: "slider", "aria-label": `${title} by round`, "aria-valuemin": 1, "aria-valuemax": last, "aria-valuenow": rounds[current], "data-reads": true, onpointermove: move, onpointerdown: move,
           onpointerleave: () => { guide.setAttribute("visibility", "hidden"); hideTip(); },
           onblur: () => guide.setAttribute("visibility", "hidden"),
           onkeydown: (event) => { const step = { ArrowLeft: -1, ArrowRight: 1, Home: -rounds.length, End: rounds.length }[event.key]; if (!step) return; event.preventDefault(); current = Math.min(rounds.length - 1, Math.max(0, current + step)); surface.setAttribute("aria-valuenow", rounds[current]); say.textContent = read(rounds[current]).replaceAll("\n", " · "); } });
-        const grid = ticks(low - pad, high + pad, 5).map((value) => [s("line", { x1: left, x2: wide - 8, y1: y(value), y2: y(value), stroke: theme("line") }), word(left - 7, y(value) + 4, shortNumber(value), { "text-anchor": "end", fill: theme("soft"), "font-size": 11 })]);
+        const grid = ticks(low - pad, high + pad, 5).map((value) => [s("line", { x1: left, x2: right, y1: y(value), y2: y(value), stroke: theme("line") }), word(left - 7, y(value) + 4, shortNumber(value), { "text-anchor": "end", fill: theme("soft"), "font-size": 11 })]);
         const below = ticks(1, last, wide < 420 ? 4 : 6).filter((value) => Number.isInteger(value) && value > 1 + last / 20).concat([1]).map((value) => word(x(value), tall - 16, value, { "text-anchor": "middle", fill: theme("soft"), "font-size": 11 }));
         const lines = visible.map((label) => {
           const one = here.curves[label], curve = one[kind];
@@ -313,11 +321,13 @@
           const middle = points.map((point) => [point[0], y(point[1])]);
           return s("g", { "data-line": label },
             points.some((point) => point[2]) && s("path", { d: `${path(upper)}${path(lower, "L")}Z`, fill: methodColour(label), opacity: 0.13 }),
-            points.length === 1 ? s("circle", { cx: middle[0][0], cy: middle[0][1], r: 3, fill: methodColour(label) }) : s("path", { d: path(middle), fill: "none", stroke: methodColour(label), "stroke-width": isOurs(label) ? 2.6 : 1.7, "stroke-dasharray": methodDash(label), "stroke-linejoin": "round" }));
+            points.length === 1 ? s("circle", { cx: middle[0][0], cy: middle[0][1], r: 3, fill: methodColour(label) }) : s("path", { d: path(middle), fill: "none", stroke: methodColour(label), "stroke-width": WIDTH, "stroke-dasharray": methodDash(label), "stroke-linejoin": "round" }));
         });
-        return s("g", { transform: `translate(${x0},${y0})` }, word(left, 14, title, { "font-weight": 600 }), grid, below, word((left + wide) / 2, tall - 1, "round", { "text-anchor": "middle", fill: theme("soft"), "font-size": 11 }), lines, guide, surface);
+        const tips = named ? visible.map((label) => { const one = here.curves[label], i = one[kind].mean.findLastIndex(known); return i < 0 ? null : { label, x: x(one.rounds[i]), y: y(one[kind].mean[i]) }; }).filter(Boolean) : [];
+        const names = apart(tips.map((tip) => tip.y), 13).map((place, i) => s("g", { "data-end": tips[i].label }, s("path", { d: `M${tips[i].x} ${tips[i].y}L${right + 12} ${place}`, stroke: methodColour(tips[i].label), "stroke-width": 0.6 }), word(right + 15, place + 4, titled(tips[i].label), { fill: methodColour(tips[i].label), "font-size": 11.5 })));
+        return s("g", { transform: `translate(${x0},${y0})` }, word(left, 14, title, { "font-weight": 600 }), grid, below, word((left + right) / 2, tall - 1, "round", { "text-anchor": "middle", fill: theme("soft"), "font-size": 11 }), lines, names, guide, surface);
       });
-      return canvas(width, height, `Convergence on ${here.name}: validation and test ${here.metric} per round for ${labels.join(", ")}`, key.node, panels);
+      return canvas(width, height, `Convergence on ${here.name}: validation and test ${here.metric} per round for ${labels.map(titled).join(", ")}`, key.node, panels);
     }
     at("convergence-body").replaceChildren(figure("convergence", `${here.metric[0].toUpperCase()}${here.metric.slice(1)} per round`, `${here.name}; in percent`, draw, rows));
   }
@@ -332,7 +342,7 @@
     function draw(width) {
       const all = labels.flatMap((label) => marks[label].map((mark) => mark.gain)).concat([0]);
       const low = Math.min(...all), high = Math.max(...all), pad = (high - low || 1) * 0.05;
-      const longest = Math.max(...labels.map((label) => label.length)), narrow = width < Math.max(560, 24 * longest), left = narrow ? 8 : 24 + 7.8 * longest, row = narrow ? 78 : 62, head = narrow ? 24 : 6;
+      const longest = Math.max(...labels.map((label) => titled(label).length)), narrow = width < Math.max(560, 24 * longest), left = narrow ? 8 : 24 + 7.8 * longest, row = narrow ? 78 : 62, head = narrow ? 24 : 6;
       const height = labels.length * row + 46, x = scale(low - pad, high + pad, left, width - (narrow ? 10 : 96));
       const biggest = Math.max(...labels.flatMap((label) => marks[label].map((mark) => mark.client)), 1);
       const grid = ticks(low - pad, high + pad, narrow ? 4 : 7).map((value) => [s("line", { x1: x(value), x2: x(value), y1: 0, y2: height - 40, stroke: value === 0 ? theme("ink") : theme("line"), "stroke-width": value === 0 ? 1.2 : 1 }), word(x(value), height - 24, signed(value, 0) === signed(value, 2) ? value : (value > 0 ? "+" : "") + shortNumber(value), { "text-anchor": "middle", fill: theme("soft"), "font-size": 11 })]);
@@ -341,25 +351,25 @@
         const share = own.length ? `${Math.round((100 * better) / own.length)} % gain` : "";
         return s("g", {},
           index > 0 && s("line", { x1: 0, x2: width, y1: top, y2: top, stroke: theme("line") }),
-          word(narrow ? 8 : left - 12, narrow ? top + 17 : top + row / 2 + 4, label, { "text-anchor": narrow ? "start" : "end", "font-weight": 600, ...halo() }),
+          word(narrow ? 8 : left - 12, narrow ? top + 17 : top + row / 2 + 4, titled(label), { "text-anchor": narrow ? "start" : "end", "font-weight": 600, ...halo() }),
           word(width - 4, narrow ? top + 17 : top + row / 2 + 4, share, { "text-anchor": "end", fill: theme("soft"), ...halo() }),
-          own.length && s("line", { x1: x(mean(own.map((mark) => mark.gain))), x2: x(mean(own.map((mark) => mark.gain))), y1: top + head, y2: top + row - 6, stroke: theme("ink"), "stroke-width": 2, "data-tip": `${label}: mean ${signed(mean(own.map((mark) => mark.gain)))} points` }),
+          own.length && s("line", { x1: x(mean(own.map((mark) => mark.gain))), x2: x(mean(own.map((mark) => mark.gain))), y1: top + head, y2: top + row - 6, stroke: theme("ink"), "stroke-width": 2, "data-tip": `${titled(label)}: mean ${signed(mean(own.map((mark) => mark.gain)))} points` }),
           own.map((mark) => {
             const cx = x(mark.gain), cy = top + head + 7 + (mark.client / biggest) * (row - head - 20);
-            const text = `${label}, client ${mark.client}, seed ${mark.seed}: ${signed(mark.gain)} points`;
+            const text = `${titled(label)}, client ${mark.client}, seed ${mark.seed}: ${signed(mark.gain)} points`;
             return mark.gain > 0
               ? s("circle", { cx, cy, r: 4.2, fill: theme("good"), "fill-opacity": 0.75, "data-tip": text, "data-client": mark.client })
               : s("path", { d: `M${cx} ${cy - 5}l5 5l-5 5l-5 -5Z`, fill: mark.gain < 0 ? theme("card") : theme("soft"), stroke: mark.gain < 0 ? theme("bad") : theme("soft"), "stroke-width": 1.4, "data-tip": text, "data-client": mark.client });
           }));
       });
-      return canvas(width, height, `Gain of every client over local training on ${here.name}, for ${labels.join(", ")}`, grid, lines, word((left + width - (narrow ? 10 : 96)) / 2, height - 5, `${here.metric} over local, points`, { "text-anchor": "middle", fill: theme("soft"), "font-size": 11 }));
+      return canvas(width, height, `Gain of every client over local training on ${here.name}, for ${labels.map(titled).join(", ")}`, grid, lines, word((left + width - (narrow ? 10 : 96)) / 2, height - 5, `${here.metric} over local, points`, { "text-anchor": "middle", fill: theme("soft"), "font-size": 11 }));
     }
     const lines = labels.filter((label) => marks[label].length).map((method) => {
       const own = marks[method], values = own.map((mark) => mark.gain), worst = own.reduce((a, b) => (b.gain < a.gain ? b : a));
       return { method, count: own.length, better: values.filter((value) => value > 0).length, worse: values.filter((value) => value < 0).length, mean: mean(values), most: Math.max(...values), worst };
     });
     const columns = [
-      { head: "Method", text: true, value: (line) => line.method, show: (line) => methodWord(line.method) },
+      { head: "Method", text: true, value: (line) => titled(line.method), show: (line) => methodWord(line.method) },
       { head: "Share better", value: (line) => line.better / line.count, show: (line) => percent(line.better / line.count) },
       { head: "Gain", value: (line) => line.better }, { head: "Lose", value: (line) => line.worse }, { head: "Clients × seeds", value: (line) => line.count },
       { head: "Mean", value: (line) => line.mean, show: (line) => signed(line.mean), mark: (line) => (line.mean > 0 ? "good" : line.mean < 0 ? "bad" : "") },
@@ -388,7 +398,7 @@
     }
     return unpacked.get(relation);
   }
-  const relationName = (one) => `${one.method}, seed ${one.seed}: ${one.name}`;
+  const relationName = (one) => `${titled(one.method)}, seed ${one.seed}: ${one.name}`;
   function pairs(values, clients) {
     const found = [];
     for (let i = 0; i < clients; i++) for (let j = i + 1; j < clients; j++) { const value = (values[i * clients + j] + values[j * clients + i]) / 2; if (!Number.isNaN(value)) found.push([i, j, value]); }
@@ -444,7 +454,7 @@
     const say = { heat: null };
     const order = () => (chosen.grouped ? communities(relation, all.at(-1)).groups.flat() : Array.from({ length: count }, (_, i) => i));
     const heatRows = () => [["round", "client", "other", relation.name], ...all.flatMap((values, shot) => Array.from(values, (value, i) => [relation.rounds[shot], Math.floor(i / count), i % count, Number.isNaN(value) ? null : Number(value.toFixed(5))]))];
-    const heat = figure("heat", clusters ? "Clients in one cluster" : "Similarity of clients", `${here.name}; ${relation.method}, seed ${relation.seed}`, (width, line) => {
+    const heat = figure("heat", clusters ? "Clients in one cluster" : "Similarity of clients", `${here.name}; ${titled(relation.method)}, seed ${relation.seed}`, (width, line) => {
       const left = 30, size = Math.min(width - left - 6, 520), step = size / count, colour = ramp(), values = all[chosen.round], listed = order();
       const share = (value) => (value - relation.low) / (relation.high - relation.low || 1);
       const frame = s("rect", { fill: "none", stroke: theme("ink"), "stroke-width": 2, visibility: "hidden", width: step, height: step, "data-transient": true });
@@ -522,16 +532,16 @@
     const here = cell(), lines = Object.entries(here.costs).map(([method, one]) => ({ method, ...one })).filter((line) => known(line.up));
     if (!lines.length) return at("cost-body").replaceChildren(h("p", { class: "note" }, "No run of this cell has counted anything yet."));
     const draw = (width) => {
-      const longest = Math.max(...lines.map((line) => line.method.length)), narrow = width < Math.max(560, 24 * longest), left = narrow ? 46 : 74 + 7.8 * longest, row = narrow ? 66 : 48, most = Math.max(...lines.flatMap((line) => [line.up, line.down]), 1e-9);
+      const longest = Math.max(...lines.map((line) => titled(line.method).length)), narrow = width < Math.max(560, 24 * longest), left = narrow ? 46 : 74 + 7.8 * longest, row = narrow ? 66 : 48, most = Math.max(...lines.flatMap((line) => [line.up, line.down]), 1e-9);
       const height = lines.length * row + 44, x = scale(0, most, left, width - 74);
       const grid = ticks(0, most, narrow ? 3 : 6).map((value) => [s("line", { x1: x(value), x2: x(value), y1: 0, y2: height - 38, stroke: theme("line") }), word(x(value), height - 22, value.toLocaleString("en"), { "text-anchor": "middle", fill: theme("soft"), "font-size": 11 })]);
       const bars = lines.map((line, index) => {
         const top = index * row + (narrow ? 24 : 6);
-        return s("g", {}, word(narrow ? 0 : left - 56, narrow ? top - 7 : top + 22, line.method, { "text-anchor": narrow ? "start" : "end", "font-weight": 600 }),
+        return s("g", {}, word(narrow ? 0 : left - 56, narrow ? top - 7 : top + 22, titled(line.method), { "text-anchor": narrow ? "start" : "end", "font-weight": 600 }),
           [["up", line.up, line.setup_up], ["down", line.down, line.setup_down]].map(([way, value, setup], i) => {
-            const y = top + i * 18, start = x(setup || 0), text = `${line.method}, ${way}: ${megabytes(value)} MB${setup ? `, of these ${megabytes(setup)} MB in set-up` : ""}`;
+            const y = top + i * 18, start = x(setup || 0), text = `${titled(line.method)}, ${way}: ${megabytes(value)} MB${setup ? `, of these ${megabytes(setup)} MB in set-up` : ""}`;
             return s("g", { "data-tip": text }, word(left - 8, y + 11, way, { "text-anchor": "end", fill: theme("soft"), "font-size": 11 }),
-              setup > 0 && s("rect", { x: left, y, width: Math.max(0.5, start - left), height: 14, fill: theme("m0") }),
+              setup > 0 && s("rect", { x: left, y, width: Math.max(0.5, start - left), height: 14, fill: theme("soft"), opacity: 0.6 }),
               s("rect", { x: start, y, width: Math.max(0.5, x(value) - start), height: 14, fill: methodColour(line.method), opacity: i ? 0.55 : 1 }), word(x(value) + 6, y + 11, megabytes(value), { fill: theme("soft"), "font-size": 11 }));
           }));
       });
@@ -540,7 +550,7 @@
     const judged = lines.filter((line) => known(line.test)), best = here.frontier.map((label) => judged.find((line) => line.method === label)).filter(Boolean);
     const drawBytes = (width) => {
       // Points are numbered by rank: their names, which may be long and close to each other, are in a list.
-      const ranked = [...judged].sort((a, b) => b.test - a.test), longest = Math.max(...ranked.map((line) => line.method.length)), list = 34 + 7.4 * longest;
+      const ranked = [...judged].sort((a, b) => b.test - a.test), longest = Math.max(...ranked.map((line) => titled(line.method).length)), list = 34 + 7.4 * longest;
       const beside = width > list + 360, plot = 330, height = beside ? Math.max(plot, ranked.length * 20 + 30) : plot + ranked.length * 20 + 14;
       const left = 46, right = beside ? width - list : width - 14, bottom = plot - 46, most = Math.max(...judged.map((line) => line.up), 1e-9) * 1.06;
       const values = judged.map((line) => line.test), pad = (Math.max(...values) - Math.min(...values) || 1) * 0.1;
@@ -550,16 +560,16 @@
       // From each point on it costs nothing to stay with that method until the next better one.
       const steps = best.map((line, i) => (i ? `H${x(line.up)}V${y(line.test)}` : `M${x(line.up)} ${y(line.test)}`)).join("") + `H${right}`;
       const mark = (line, cx, cy) => [s("circle", { cx, cy, r: 8.5, fill: methodColour(line.method), stroke: theme("card"), "stroke-width": 1.5 }), word(cx, cy + 3.5, ranked.indexOf(line) + 1, { "text-anchor": "middle", fill: theme("card"), "font-size": 10, "font-weight": 700 })];
-      const points = [...ranked].reverse().map((line) => s("g", { "data-tip": `${line.method}: ${fixed(line.test)} with ${megabytes(line.up)} MB up`, "data-point": line.method }, mark(line, x(line.up), y(line.test))));
+      const points = [...ranked].reverse().map((line) => s("g", { "data-tip": `${titled(line.method)}: ${fixed(line.test)} with ${megabytes(line.up)} MB up`, "data-point": line.method }, mark(line, x(line.up), y(line.test))));
       const names = ranked.map((line, i) => {
         const cx = beside ? right + 16 : 12, cy = (beside ? 22 : plot + 12) + 20 * i;
-        return [mark(line, cx, cy), word(cx + 15, cy + 4, line.method, { "font-size": 11.5, "font-weight": best.includes(line) ? 600 : 400 })];
+        return [mark(line, cx, cy), word(cx + 15, cy + 4, titled(line.method), { "font-size": 11.5, "font-weight": best.includes(line) ? 600 : 400 })];
       });
       return canvas(width, height, `Test ${here.metric} against megabytes sent up on ${here.name}`, grid, best.length > 1 && s("path", { d: steps, fill: "none", stroke: theme("soft"), "stroke-width": 1.4, "stroke-dasharray": "5 4" }), points, names,
         word((left + right) / 2, plot - 8, "MB that all clients send up in a run", { "text-anchor": "middle", fill: theme("soft"), "font-size": 11 }));
     };
     const columns = [
-      { head: "Method", text: true, value: (line) => line.method, show: (line) => methodWord(line.method) },
+      { head: "Method", text: true, value: (line) => titled(line.method), show: (line) => methodWord(line.method) },
       { head: "Zeros", value: (line) => line.sparsity, show: (line) => (known(line.sparsity) ? `${fixed(line.sparsity, 1)} %` : "") },
       { head: "MB up", value: (line) => line.up, show: (line) => megabytes(line.up) }, { head: "MB down", value: (line) => line.down, show: (line) => megabytes(line.down) },
       { head: "of these set-up, up", value: (line) => line.setup_up, show: (line) => megabytes(line.setup_up) }, { head: "set-up, down", value: (line) => line.setup_down, show: (line) => megabytes(line.setup_down) },
@@ -581,7 +591,7 @@
         h("summary", {}, h("h3", {}, one.name), h("small", {}, `${one.task}, ${plural(own.length, "run")}${one.dataset !== one.name.split(",")[0] ? `, ${one.dataset}` : ""}`)),
         own.map((run) => {
           const state = run.finished ? `test ${fixed(run.test)}, best round ${run.best_round} of ${run.round}` : `unfinished, round ${run.round} of ${run.rounds ?? "unknown"}`;
-          const box = h("details", { open: chosen.open.has(run.path), ontoggle: () => { if (box.open) { chosen.open.add(run.path); unfold(); } else chosen.open.delete(run.path); } }, h("summary", {}, `${run.method}, seed ${run.seed} `, h("span", { class: run.finished ? "note" : "open" }, `— ${state}`)));
+          const box = h("details", { open: chosen.open.has(run.path), ontoggle: () => { if (box.open) { chosen.open.add(run.path); unfold(); } else chosen.open.delete(run.path); } }, h("summary", {}, `${titled(run.method)}, seed ${run.seed} `, h("span", { class: run.finished ? "note" : "open" }, `— ${state}`)));
           const unfold = () => { if (box.childElementCount === 1) box.append(h("div", { class: "pair" }, h("div", {}, h("h4", {}, "Configuration"), h("pre", { tabindex: 0 }, JSON.stringify(run.config, null, 2))), h("div", {}, h("h4", {}, "Environment"), h("pre", { tabindex: 0 }, JSON.stringify(data.environments[run.environment], null, 2)))), h("p", { class: "say" }, run.path)); };
           if (box.open) unfold();
           return box;

@@ -6,6 +6,8 @@ import json
 from importlib import resources
 from typing import Any
 
+from fedpub.report.style import DARK_COLOURS, colour_variables
+
 
 def page(data: dict[str, Any]) -> str:
     """The page. What users named goes into the data only, and from there to the screen as text, never as markup."""
@@ -13,6 +15,7 @@ def page(data: dict[str, Any]) -> str:
     template, style, script = (
         parts.joinpath(name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "page.js")
     )
+    style = style.replace("/* light */", colour_variables()).replace("/* dark */", colour_variables(DARK_COLOURS))
     # The data comes last: whatever stands in it is not looked at for a place to fill in.
     filled = template.replace("/* page.css */", style).replace("/* page.js */", script)
     return filled.replace("/* data */", embedded(data))

@@ -1,29 +1,22 @@
-"""The statistics of a report as plain data: what the page, the tables and the figures are drawn from."""
+"""The summary of a report as plain data: a table per task, with a line for every method in every cell."""
 
 from __future__ import annotations
 
-import base64
-import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from fedpub.algorithms import METHODS
-from fedpub.report.load import Loaded, Place, thinned
+from fedpub.report.load import Loaded, Place
 from fedpub.report.published import published
+from fedpub.report.text import best
 from fedpub.runs.comparison import share_better
 from fedpub.runs.significance import deviation, p_values
 from fedpub.store.record import BASELINES, baseline_of, not_above
 from fedpub.tasks import TASKS
-from fedpub.version import __version__
-
-MAX_POINTS = 400  # of a curve
-MAX_VALUES = 1_000_000  # of all relations together: about 3 MB of the page
-MISSING = 65535
 
 
 @dataclass(frozen=True)
@@ -47,6 +40,7 @@ class Line:
     done: int  # of these runs
     finished: bool  # False: the mean is from runs that were not yet done
     note: str  # what is unfinished, or not above the baseline
+    best: bool = False  # of its cell, among the finished (`fedpub.report.text.best`)
 
 
 @dataclass(frozen=True)
@@ -61,6 +55,7 @@ class Average:
     reached: int  # cells with ours ≥ paper
     published: int  # cells that the paper has
     p_value: float | None  # over these cells
+    best: bool = False
 
 
 @dataclass(frozen=True)
@@ -131,7 +126,7 @@ def counted(runs: Iterable[Loaded]) -> list[Loaded]:
 
 def values_by_trial(runs: Iterable[Loaded]) -> dict[tuple[Place, tuple[int, int]], float]:
     """The finished runs' test values, in percent."""
-    done = ((one, _percent(one.summary["test"])) for one in runs if one.summary and one.finished)
+    done = ((one, in_percent(one.summary["test"])) for one in runs if one.summary and one.finished)
     return {(one.place, one.trial): value for one, value in done if value is not None}
 
 
@@ -147,7 +142,7 @@ def _cell_lines(runs: Sequence[Loaded], place: Place, names: dict[Place, str]) -
     lines = []
     for label, group in groups.items():
         own = counted(group)
-        values = [value for one in own if one.summary and (value := _percent(one.summary["test"])) is not None]
+        values = [value for one in own if one.summary and (value := in_percent(one.summary["test"])) is not None]
         mean = float(np.mean(values)) if values else None
         paper = published(group[0].experiment.method, place.dataset, place.scenario, place.clients, place.task)
         finished = bool(own) and all(one.finished for one in own)
@@ -163,20 +158,21 @@ def _cell_lines(runs: Sequence[Loaded], place: Place, names: dict[Place, str]) -
                 seeds=tuple(one.experiment.seed for one in own),
                 mean=mean,
                 deviation=deviation(values),
-                baseline=_percent(beside[1]) if beside else None,
+                baseline=in_percent(beside[1]) if beside else None,
                 paper=paper.mean if paper else None,
                 difference=mean - paper.mean if paper and mean is not None and finished else None,
                 reached=round(mean, 2) >= paper.mean if paper and mean is not None and finished else None,
                 p_value=p_value[label],
                 better_than_local=_better(own, local) if group[0].experiment.method != "local" else None,
-                worst_client=_percent(_mean(worst)),
+                worst_client=in_percent(mean_of_known(worst)),
                 runs=len(group),
                 done=sum(one.finished for one in group),
                 finished=finished,
                 note="; ".join(filter(None, [_note(group), below])),
             )
         )
-    return lines
+    marked = best({line.method: line.mean for line in lines if line.finished})
+    return [replace(line, best=line.method in marked) for line in lines]
 
 
 def _note(group: Sequence[Loaded]) -> str:
@@ -220,184 +216,21 @@ def _averages(runs: Sequence[Loaded], lines: Sequence[Line], against: str) -> li
                 method=label,
                 cells=len(own),
                 mean=float(np.mean([line.mean for line in own if line.mean is not None])),
-                paper=_mean(line.paper for line in beside),
-                difference=_mean(line.difference for line in beside),
+                paper=mean_of_known(line.paper for line in beside),
+                difference=mean_of_known(line.difference for line in beside),
                 reached=sum(bool(line.reached) for line in beside),
                 published=len(beside),
                 p_value=p_value[label],
             )
         )
-    return averages
+    marked = best({line.method: line.mean for line in averages})
+    return [replace(line, best=line.method in marked) for line in averages]
 
 
-def curves(runs: Sequence[Loaded]) -> dict[str, Any] | None:
-    """Mean and deviation over the seeds, per round: of the seeds that have come so far."""
-    numbers = sorted({row.round for one in runs for row in one.rows})
-    if not numbers:
-        return None
-    kept = thinned(numbers, MAX_POINTS)
-    found: dict[str, Any] = {"rounds": kept}
-    for column in ("val", "test"):
-        by_round = [{row.round: 100 * row.mean(column) for row in one.rows} for one in runs]
-        means, deviations = [], []
-        for number in kept:
-            values = [own[number] for own in by_round if number in own and not math.isnan(own[number])]
-            means.append(float(np.mean(values)) if values else None)
-            deviations.append(deviation(values))
-        found[column] = {"mean": means, "deviation": deviations}
-    return found
-
-
-def gains(runs: Sequence[Loaded], local: Sequence[Loaded]) -> list[dict[str, Any]]:
-    """For every seed that also has a local run: what each client gains over training alone, in points."""
-    alone = {one.trial: one for one in counted(local)}
-    found = []
-    for one in counted(runs):
-        other = alone.get(one.trial)
-        if other is None or not one.summary or not other.summary or num_clients(one) != num_clients(other):
-            continue
-        pairs = zip(one.summary["per_client_test"], other.summary["per_client_test"], strict=True)
-        points = [None if a is None or b is None else 100 * (a - b) for a, b in pairs]
-        found.append({"seed": one.experiment.seed, "gains": points})
-    return found
-
-
-def costs(runs: Sequence[Loaded]) -> dict[str, Any]:
-    """Per run, the mean over seeds: test and zeros in percent, megabytes with the part of set-up, seconds."""
-    summaries = [one.summary for one in counted(runs) if one.summary]
-
-    def mean(name: str, factor: float) -> float | None:
-        value = _mean(summary.get(name, 0) for summary in summaries)
-        return None if value is None else factor * value
-
-    return {
-        "test": _percent(_mean(summary["test"] for summary in summaries)),
-        "sparsity": mean("sparsity", 100),
-        "up": mean("bytes_up", 1e-6),
-        "down": mean("bytes_down", 1e-6),
-        "setup_up": mean("setup_bytes_up", 1e-6),
-        "setup_down": mean("setup_bytes_down", 1e-6),
-        "seconds": mean("seconds", 1),
-    }
-
-
-def frontier(lines: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Of methods with their costs, those that no other one beats with as few bytes up, by their bytes."""
-    known = [(one["up"], -one["test"], label) for label, one in lines.items() if None not in (one["up"], one["test"])]
-    best, found = -math.inf, []
-    for _, test, label in sorted(known):
-        if -test > best:
-            best = -test
-            found.append(label)
-    return found
-
-
-def payload(runs: Sequence[Loaded], complaints: Sequence[str], live: bool = False) -> dict[str, Any]:
-    """All that the page shows, as JSON can hold it."""
-    names = cell_names(runs)
-    places = sorted(names)
-    environments: list[dict[str, Any]] = []
-    listed = []
-    for one in runs:
-        if one.environment not in environments:
-            environments.append(one.environment)
-        listed.append(
-            {
-                "path": str(one.path),
-                "cell": places.index(one.place),
-                "method": one.label,
-                "seed": one.experiment.seed,
-                "finished": one.finished,
-                "round": one.rows[-1].round if one.rows else (one.summary or {}).get("rounds", 0),
-                "rounds": one.experiment.rounds,
-                "best_round": (one.summary or {}).get("best_round"),
-                "test": _percent((one.summary or {}).get("test")),
-                "config": dataclasses.asdict(one.experiment),
-                "environment": environments.index(one.environment),
-            }
-        )
-    matrices = sum(len(one.relations) and one.relations[0].values[0].size * len(one.relations) for one in runs)
-    snapshots = max(1, MAX_VALUES // max(1, matrices))
-    plain = {
-        "version": __version__,
-        "live": live,
-        "complaints": list(complaints),
-        "methods": methods(runs),
-        "tables": [dataclasses.asdict(table) for table in tables(runs)],
-        "cells": [_cell(runs, place, names[place], snapshots) for place in places],
-        "runs": listed,
-        "environments": environments,
-    }
-    cleaned: dict[str, Any] = clean(plain)
-    return cleaned
-
-
-def _cell(runs: Sequence[Loaded], place: Place, name: str, snapshots: int) -> dict[str, Any]:
-    mine = [one for one in runs if one.place == place]
-    groups = {label: [one for one in mine if one.label == label] for label in methods(mine)}
-    drawn = {label: curves(group) for label, group in groups.items()}
-    cost = {label: costs(group) for label, group in groups.items()}
-    return {
-        "name": name,
-        "dataset": place.dataset,
-        "task": place.task,
-        "metric": TASKS[place.task].metric,
-        "curves": {label: curve for label, curve in drawn.items() if curve},
-        "gains": {
-            label: found
-            for label, group in groups.items()
-            if group[0].experiment.method != "local" and (found := gains(group, groups.get("local", [])))
-        },
-        "costs": cost,
-        # The oracle sends nothing as it is no federation.
-        "frontier": frontier({label: cost[label] for label in cost if groups[label][0].experiment.method != "oracle"}),
-        "relations": [
-            {
-                "method": one.label,
-                "seed": one.experiment.seed,
-                "name": relation.name,
-                **packed(relation.rounds, relation.values, snapshots),
-            }
-            for one in sorted(mine, key=lambda one: (methods(mine)[::-1].index(one.label), one.experiment.seed))
-            for relation in one.relations
-        ],
-    }
-
-
-def packed(rounds: Sequence[int], values: np.ndarray, snapshots: int) -> dict[str, Any]:
-    """Matrices as 16-bit steps between their least and greatest value, in base64: small and exact to 1e-5."""
-    kept = thinned(range(len(rounds)), snapshots) if snapshots > 1 else [len(rounds) - 1]
-    chosen = values[kept]
-    known = np.isfinite(chosen)
-    low, high = (float(chosen[known].min()), float(chosen[known].max())) if known.any() else (0.0, 1.0)
-    steps = np.full(chosen.shape, MISSING, dtype="<u2")
-    width = (high - low) or 1.0
-    steps[known] = np.round((chosen[known] - low) / width * (MISSING - 1)).astype("<u2")
-    text = base64.b64encode(steps.tobytes()).decode("ascii")
-    return {
-        "clients": chosen.shape[1],
-        "rounds": [rounds[index] for index in kept],
-        "low": float(f"{low:.9g}"),
-        "high": float(f"{low + width:.9g}"),
-        "values": text,
-    }
-
-
-def clean(value: Any) -> Any:
-    """Numbers as JSON can hold them and people read them: no NaN, six digits."""
-    if isinstance(value, dict):
-        return {str(key): clean(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [clean(item) for item in value]
-    if isinstance(value, float):
-        return float(f"{value:.6g}") if math.isfinite(value) else None
-    return value
-
-
-def _percent(value: float | None) -> float | None:
+def in_percent(value: float | None) -> float | None:
     return None if value is None or math.isnan(value) else 100 * value
 
 
-def _mean(values: Iterable[float | None]) -> float | None:
+def mean_of_known(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None and not math.isnan(value)]
     return float(np.mean(known)) if known else None

@@ -1,0 +1,128 @@
+"""All that the page shows, as JSON can hold it."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fedpub.report.curves import costs, curves, frontier, gains
+from fedpub.report.load import Loaded, Place, thinned
+from fedpub.report.style import COLOURS, looks
+from fedpub.report.summary import cell_names, in_percent, methods, tables
+from fedpub.report.text import titled
+from fedpub.tasks import TASKS
+from fedpub.version import __version__
+
+MAX_VALUES = 1_000_000  # of all relations together: about 3 MB of the page
+MISSING = 65535
+
+
+def payload(runs: Sequence[Loaded], complaints: Sequence[str], live: bool = False) -> dict[str, Any]:
+    """All that the page shows, as JSON can hold it."""
+    names = cell_names(runs)
+    places = sorted(names)
+    environments: list[dict[str, Any]] = []
+    listed = []
+    for one in runs:
+        if one.environment not in environments:
+            environments.append(one.environment)
+        listed.append(
+            {
+                "path": str(one.path),
+                "cell": places.index(one.place),
+                "method": one.label,
+                "seed": one.experiment.seed,
+                "finished": one.finished,
+                "round": one.rows[-1].round if one.rows else (one.summary or {}).get("rounds", 0),
+                "rounds": one.experiment.rounds,
+                "best_round": (one.summary or {}).get("best_round"),
+                "test": in_percent((one.summary or {}).get("test")),
+                "config": dataclasses.asdict(one.experiment),
+                "environment": environments.index(one.environment),
+            }
+        )
+    matrices = sum(len(one.relations) and one.relations[0].values[0].size * len(one.relations) for one in runs)
+    snapshots = max(1, MAX_VALUES // max(1, matrices))
+    plain = {
+        "version": __version__,
+        "live": live,
+        "complaints": list(complaints),
+        "methods": methods(runs),
+        "looks": {
+            label: {"title": titled(label), "colour": look.place % len(COLOURS), "dash": look.dash}
+            for label, look in looks(methods(runs)).items()
+        },
+        "tables": [dataclasses.asdict(table) for table in tables(runs)],
+        "cells": [_cell(runs, place, names[place], snapshots) for place in places],
+        "runs": listed,
+        "environments": environments,
+    }
+    cleaned: dict[str, Any] = clean(plain)
+    return cleaned
+
+
+def _cell(runs: Sequence[Loaded], place: Place, name: str, snapshots: int) -> dict[str, Any]:
+    mine = [one for one in runs if one.place == place]
+    groups = {label: [one for one in mine if one.label == label] for label in methods(mine)}
+    drawn = {label: curves(group) for label, group in groups.items()}
+    cost = {label: costs(group) for label, group in groups.items()}
+    return {
+        "name": name,
+        "dataset": place.dataset,
+        "task": place.task,
+        "metric": TASKS[place.task].metric,
+        "curves": {label: curve for label, curve in drawn.items() if curve},
+        "gains": {
+            label: found
+            for label, group in groups.items()
+            if group[0].experiment.method != "local" and (found := gains(group, groups.get("local", [])))
+        },
+        "costs": cost,
+        # The oracle sends nothing as it is no federation.
+        "frontier": frontier({label: cost[label] for label in cost if groups[label][0].experiment.method != "oracle"}),
+        "relations": [
+            {
+                "method": one.label,
+                "seed": one.experiment.seed,
+                "name": relation.name,
+                **packed(relation.rounds, relation.values, snapshots),
+            }
+            for one in sorted(mine, key=lambda one: (methods(mine)[::-1].index(one.label), one.experiment.seed))
+            for relation in one.relations
+        ],
+    }
+
+
+def packed(rounds: Sequence[int], values: np.ndarray, snapshots: int) -> dict[str, Any]:
+    """Matrices as 16-bit steps between their least and greatest value, in base64: small and exact to 1e-5."""
+    kept = thinned(range(len(rounds)), snapshots) if snapshots > 1 else [len(rounds) - 1]
+    chosen = values[kept]
+    known = np.isfinite(chosen)
+    low, high = (float(chosen[known].min()), float(chosen[known].max())) if known.any() else (0.0, 1.0)
+    steps = np.full(chosen.shape, MISSING, dtype="<u2")
+    width = (high - low) or 1.0
+    steps[known] = np.round((chosen[known] - low) / width * (MISSING - 1)).astype("<u2")
+    text = base64.b64encode(steps.tobytes()).decode("ascii")
+    return {
+        "clients": chosen.shape[1],
+        "rounds": [rounds[index] for index in kept],
+        "low": float(f"{low:.9g}"),
+        "high": float(f"{low + width:.9g}"),
+        "values": text,
+    }
+
+
+def clean(value: Any) -> Any:
+    """Numbers as JSON can hold them and people read them: no NaN, six digits."""
+    if isinstance(value, dict):
+        return {str(key): clean(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [clean(item) for item in value]
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    return value

@@ -1,0 +1,75 @@
+"""Numbers, p-values and tables as text: the one place, for reports, terminals, notebooks and the paper's recipes.
+
+Bold is the best in its cell: the highest mean, and all that show the same two decimals. The oracle is never bold, since
+no federation can have it. What is level within noise is not bold as well: the p-values beside it tell.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from fedpub.algorithms import title_of
+from fedpub.report.style import method_of
+
+BOLD = "bold is best, the oracle aside"
+
+
+def titled(label: str) -> str:
+    """A label with its method's title, as `FED-PUB (tau=5.0)`; a name that no method has stays what it is."""
+    method = method_of(label)
+    return title_of(method) + label.removeprefix(method)
+
+
+def number(value: float | None) -> str:
+    return "" if value is None or math.isnan(value) else f"{value:.2f}"
+
+
+def spread(mean: float | None, deviation: float | None = None) -> str:
+    """A mean with its deviation; one seed has none."""
+    return number(mean) + ("" if deviation is None or not number(mean) else f" ± {deviation:.2f}")
+
+
+def signed(value: float | None) -> str:
+    return "" if value is None else f"{value:+.2f}".replace("-", "−")
+
+
+def percent(share: float | None) -> str:
+    """A metric, which is between 0 and 1."""
+    return "none" if share is None else f"{100 * share:.2f} %"
+
+
+def whole_percent(share: float | None) -> str:
+    return "" if share is None or math.isnan(share) else f"{100 * share:.0f} %"
+
+
+def p_value(value: float | None) -> str:
+    if value is None:
+        return ""
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def best(cell: Mapping[str, float | None]) -> set[str]:
+    """The labels that are bold among the methods of a cell."""
+    known = {
+        label: round(value, 2)
+        for label, value in cell.items()
+        if value is not None and not math.isnan(value) and method_of(label) != "oracle"
+    }
+    return {label for label, value in known.items() if value == max(known.values())}
+
+
+def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> str:
+    """The first `words` columns are words, the others numbers."""
+    aligned = ["---" if place < words else "---:" for place in range(len(heads))]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (heads, aligned, *rows))
+
+
+def escaped(text: str) -> str:
+    """Markdown in which nothing in a name is markup."""
+    flat = " ".join(text.split())
+    return "".join(f"\\{character}" if character in "\\|`*_[]<>" else character for character in flat)
+
+
+def bold(text: str) -> str:
+    return f"**{text}**" if text else ""
