@@ -135,6 +135,7 @@ API: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
         "What `fedpub.run` and `fedpub.compare` are made of.",
         {
             "fedpub.runs.simulated": ("run", "Result"),
+            "fedpub.experiment.plan": ("Plan",),
             "fedpub.experiment.prepare": ("prepare", "Prepared"),
             "fedpub.runs.comparison": ("plan", "compare"),
         },

@@ -30,10 +30,10 @@ OBJECT = "python:"  # before the name of a method or a model that is an object o
 
 @dataclass(frozen=True)
 class Plan:
-    """What is run. To change it, change the experiment and resolve that."""
+    """What is run, with nothing left open. To change it, change the experiment and resolve that."""
 
     experiment: Experiment
-    """The same as settings, all of them filled in: what config.json holds."""
+    """The experiment with every setting filled in, as config.json holds it."""
     dataset: str
     scenario: str
     algorithm: Algorithm
@@ -96,7 +96,7 @@ class Plan:
         return plan
 
     def resolve(self) -> Plan:
-        """Itself: a function that is given an experiment or a plan asks neither which of them it is."""
+        """Itself, so that a function can be given an experiment or its plan."""
         return self
 
     @property
