@@ -34,15 +34,15 @@ class Terms:
     """How a federation deals with sites that are slow, silent or wrong."""
 
     deadline: float = 300.0
-    """Seconds that a site has for an answer."""
+    """Seconds that a site has to answer."""
     patience: float = 86400.0
     """Seconds to wait for enough sites before giving up."""
     min_sites: int = 0
-    """Sites that a round needs; 0: half of those that were chosen."""
+    """Sites needed in each round; 0 for half of those selected."""
     precision: Precision = "exact"
-    """How uploaded weights are rounded: exact, float16 or int8; what rounding loses is added to the next upload."""
+    """Rounding of uploaded weights; the rounding error is added to the next upload."""
     max_message: int = 1024
-    """MiB that a message may have, also after decoding."""
+    """Maximum size of a message in MiB, before and after decoding."""
 
     def check(self) -> None:
         for name in ("deadline", "patience", "max_message"):
