@@ -37,10 +37,11 @@ from fedpub.federation.requests import Terms
 from fedpub.federation.wire import Envelope, decode, encode
 from fedpub.flower import coordinator as coordinating
 from fedpub.flower import gate as gates
+from fedpub.flower.admission import Admission
 from fedpub.flower.coordinator import Running, Watchdog
 from fedpub.flower.exchange import BYTES, KIND, RECORD, FlowerExchange, IncompleteError, packed, payload_of
 from fedpub.flower.folder import CoordinatorConfig, CoordinatorFolder
-from fedpub.flower.gate import Admission, Gate
+from fedpub.flower.gate import Gate
 from fedpub.flower.keys import admit, make_authority, make_certificate, make_site_key, private_key, read_admitted
 from fedpub.flower.link import Link
 from fedpub.flower.local import lay_out, start_site

@@ -195,7 +195,7 @@ def graph_from_pyg(data: Any, name: str | None = None, labelled: bool = True) ->
     from torch_geometric.data import Data
 
     from fedpub.data.tables import from_pyg
-    from fedpub.data.tables.importing import ALWAYS_POSSIBLE
+    from fedpub.data.tables.objects import ALWAYS_POSSIBLE
 
     if not isinstance(data, Data):
         raise FedpubError(f"a graph cannot be made of a {type(data).__name__}; give a PyG Data, of a dataset its [0]")

@@ -119,7 +119,8 @@ class Running:
     def __enter__(self) -> Running:
         import httpx
 
-        from fedpub.flower.gate import Admission, Gate
+        from fedpub.flower.admission import Admission
+        from fedpub.flower.gate import Gate
         from fedpub.flower.link import Link, log_to
 
         with ExitStack() as stack:

@@ -26,7 +26,9 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from fedpub.core.printable import printable
 from fedpub.errors import FedpubError
-from fedpub.flower.keys import ADMITTED, SERVER, SERVER_KEY, fingerprint, line_of, read_admitted
+from fedpub.flower.admission import Admission
+from fedpub.flower.connection import Connection, Headers, HttpError
+from fedpub.flower.keys import ADMITTED, SERVER, SERVER_KEY, fingerprint, line_of
 
 FLEET = "/v1/fleet/"
 # What a site calls. It does not register itself: admission is by the coordinator. And there is no app to get.
@@ -45,18 +47,9 @@ ENDPOINTS = frozenset(
 ASK = "/v1/fedpub/admitted"
 
 PUBLIC_KEY, TIMESTAMP, SIGNATURE = b"flwr-public-key", b"flwr-timestamp", b"flwr-signature"
-CHUNK = 2**16
 NOT_ADMITTED = 401
-LINGER = 2.0  # seconds for a refused client to read why
-REMEMBERED = 1000  # refused keys; a stranger can make any number of them
 
-Headers = dict[bytes, bytes]
 log = logging.getLogger(__name__)
-
-
-class _HttpError(Exception):
-    def __init__(self, status: int, sentence: str) -> None:
-        self.status, self.sentence = status, sentence
 
 
 class Gate:
@@ -167,12 +160,12 @@ class Gate:
             writer.transport.abort()
             return
         self._connections.add(task)
-        client = _Client(reader, writer, self._head_seconds, self._idle_seconds)
+        client = Connection(reader, writer, self._head_seconds, self._idle_seconds)
         try:
             while (request := await client.request()) is not None:
                 try:
                     await self._answer(client, request)
-                except _HttpError as refusal:
+                except HttpError as refusal:
                     await client.answer(refusal.status, f"{refusal.sentence}\n")
                 if not client.again():
                     await client.discard()
@@ -186,7 +179,7 @@ class Gate:
         finally:
             self._connections.discard(task)
 
-    async def _answer(self, client: _Client, request: h11.Request) -> None:
+    async def _answer(self, client: Connection, request: h11.Request) -> None:
         path, _, query = request.target.decode("ascii").partition("?")
         name = path.removeprefix(FLEET)
         if request.method == b"POST" and path == FLEET + name and name in ENDPOINTS and not query:
@@ -197,15 +190,15 @@ class Gate:
             told = {"admitted": site is not None, "site": site, "time": time.time()}
             await client.answer(200, json.dumps(told), "application/json")
         else:
-            raise _HttpError(404, "this is the gate of a fedpub coordinator; sites enter with `fedpub site start`")
+            raise HttpError(404, "this is the gate of a fedpub coordinator; sites enter with `fedpub site start`")
 
-    async def _fleet(self, client: _Client, request: h11.Request, name: str) -> None:
+    async def _fleet(self, client: Connection, request: h11.Request, name: str) -> None:
         headers = _passed([*request.headers])
         site = self._sender(headers, client.address)
         if int(headers.get(b"content-length", 0)) > self._largest:
             raise self._too_large(site)
         if self._busy >= self._most:
-            raise _HttpError(503, f"the coordinator has {self._most} requests under way; try again later")
+            raise HttpError(503, f"the coordinator has {self._most} requests under way; try again later")
         self._busy += 1
         try:
             await self._forward(client, name, headers, site)
@@ -214,7 +207,7 @@ class Gate:
 
     def _sender(self, headers: Headers, address: str) -> str:
         """The admitted site whose key signed this request. That its time is recent, Flower checks."""
-        unsigned = _HttpError(
+        unsigned = HttpError(
             NOT_ADMITTED, "the request is not signed with a site's key; sites enter with `fedpub site start`"
         )
         try:
@@ -228,16 +221,16 @@ class Gate:
         site = self.admission.now().get(line)
         if site is None:
             self.admission.tell_refused(line, address)
-            raise _HttpError(
+            raise HttpError(
                 NOT_ADMITTED, f"the key {fingerprint(line)} is not admitted; see `fedpub coordinator admit`"
             )
         try:
             key.verify(signature, signed, ec.ECDSA(hashes.SHA256()))
         except InvalidSignature:
-            raise _HttpError(NOT_ADMITTED, f"the request is not signed with the key of {site}") from None
+            raise HttpError(NOT_ADMITTED, f"the request is not signed with the key of {site}") from None
         return site
 
-    async def _forward(self, client: _Client, name: str, headers: Headers, site: str) -> None:
+    async def _forward(self, client: Connection, name: str, headers: Headers, site: str) -> None:
         body = await self._bounded(client.body(), site)
         headers = headers | {b"content-length": str(len(body)).encode()}
         try:
@@ -246,10 +239,10 @@ class Gate:
                     f"http://link{FLEET}{name}", headers=[*headers.items()], content=body
                 )
         except TimeoutError:
-            raise _HttpError(504, "the link does not answer in time; try again later") from None
+            raise HttpError(504, "the link does not answer in time; try again later") from None
         except Exception as error:  # whatever a request does to Flower, the next one is served
             log.warning("the link failed at %s of %s: %s", name, site, printable(repr(error)))
-            raise _HttpError(502, "the link failed; try again later") from None
+            raise HttpError(502, "the link failed; try again later") from None
         headers = _passed(response.headers.raw) | {b"content-length": str(len(response.content)).encode()}
         await client.begin(response.status_code, headers)
         await client.send(h11.Data(data=response.content))
@@ -264,112 +257,10 @@ class Gate:
                 raise self._too_large(site)
         return bytes(taken)
 
-    def _too_large(self, site: str) -> _HttpError:
+    def _too_large(self, site: str) -> HttpError:
         sentence = f"{site} sent more than the {self._largest} bytes that one request may have"
         log.warning(sentence)
-        return _HttpError(413, sentence)
-
-
-class Admission:
-    """The admission list as it is now; read again only when the file has changed."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._stamp: object = None
-        self._sites: dict[str, str] = {}
-        self._told: set[str] = set()
-
-    def read(self) -> None:
-        self._stamp = _stamp(self._path)
-        self._sites = {key: site for site, key in read_admitted(self._path).items()}
-        self._told.clear()
-
-    def now(self) -> dict[str, str]:
-        """Public key -> site."""
-        if _stamp(self._path) != self._stamp:
-            try:
-                self.read()
-            except FedpubError as error:
-                log.warning("%s; until then the list stays as it was", error)
-        return self._sites
-
-    def tell_refused(self, line: str, address: str) -> None:
-        """Once for each key: a site that is refused comes back."""
-        if line not in self._told and len(self._told) < REMEMBERED:
-            self._told.add(line)
-            log.warning("refused the key %s from %s: it is not in %s", fingerprint(line), address, self._path)
-
-
-class _Client:
-    """One connection: HTTP events in and out, each within its time."""
-
-    def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head_seconds: float, idle_seconds: float
-    ) -> None:
-        self._reader, self._writer = reader, writer
-        self._head_seconds, self._idle_seconds = head_seconds, idle_seconds
-        self._http = h11.Connection(h11.SERVER)
-        self.address = str((writer.get_extra_info("peername") or ("?",))[0])
-
-    async def request(self) -> h11.Request | None:
-        async with asyncio.timeout(self._head_seconds):
-            event = await self._event()
-        return event if isinstance(event, h11.Request) else None
-
-    async def body(self) -> AsyncIterator[bytes]:
-        if self._http.they_are_waiting_for_100_continue:
-            await self.send(h11.InformationalResponse(status_code=100, headers=[]))
-        while True:
-            try:
-                async with asyncio.timeout(self._idle_seconds):
-                    event = await self._event()
-            except TimeoutError:
-                # The network may be better soon.
-                raise _HttpError(503, f"nothing came for {self._idle_seconds:g} seconds; try again later") from None
-            if not isinstance(event, h11.Data):
-                return
-            yield bytes(event.data)
-
-    async def begin(self, status: int, headers: Headers) -> None:
-        """The head of an answer; the connection is closed after it where the request is not read to its end."""
-        closing = {} if self._http.their_state is h11.DONE else {b"connection": b"close"}
-        await self.send(h11.Response(status_code=status, headers=[*(headers | closing).items()]))
-
-    async def answer(self, status: int, text: str, kind: str = "text/plain") -> None:
-        body = text.encode()
-        headers = {
-            b"content-type": f"{kind}; charset=utf-8".encode(),
-            b"content-length": str(len(body)).encode(),
-            b"cache-control": b"no-store",
-            b"connection": b"close",
-        }
-        await self.begin(status, headers)
-        await self.send(h11.Data(data=body))
-        await self.send(h11.EndOfMessage())
-
-    async def send(self, event: h11.Event) -> None:
-        self._writer.write(self._http.send(event) or b"")
-        async with asyncio.timeout(self._idle_seconds):
-            await self._writer.drain()
-
-    def again(self) -> bool:
-        """Whether another request can come on this connection."""
-        if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
-            self._http.start_next_cycle()
-            return True
-        return False
-
-    async def discard(self) -> None:
-        """Take in what is still being sent: to close on it would destroy the answer on its way."""
-        if self._http.their_state is h11.SEND_BODY and not self._http.they_are_waiting_for_100_continue:
-            async with asyncio.timeout(LINGER):
-                while isinstance(await self._event(), h11.Data):
-                    pass
-
-    async def _event(self) -> object:
-        while (event := self._http.next_event()) is h11.NEED_DATA:
-            self._http.receive_data(await self._reader.read(CHUNK))
-        return event
+        return HttpError(413, sentence)
 
 
 def _passed(headers: list[tuple[bytes, bytes]]) -> Headers:
@@ -377,11 +268,3 @@ def _passed(headers: list[tuple[bytes, bytes]]) -> Headers:
     named = {name.lower(): value for name, value in headers}
     plain = (b"accept", b"content-length", b"content-type")
     return {name: value for name, value in named.items() if name in plain or name.startswith(b"flwr-")}
-
-
-def _stamp(path: Path) -> object:
-    try:
-        known = path.stat()
-    except OSError:
-        return None
-    return known.st_mtime_ns, known.st_size, known.st_ino

@@ -12,7 +12,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Annotated
@@ -60,6 +59,7 @@ class Link:
         self._factory = LinkStateFactory(FLWR_IN_MEMORY_DB_NAME, NoOpFederationManager(), objects)
         self._state = self._factory.state()
         self._arrivals: Counter[int] = Counter()
+        self._pems: dict[str, bytes] = {}  # of the keys in the admission list
         self._run = self._task = 0
         self._lock = threading.Lock()
         self.app = self._app()
@@ -92,7 +92,7 @@ class Link:
     def _activate(self, request: ActivateNodeRequest) -> ActivateNodeResponse:
         with self._lock:
             node = self._state.get_node_id_by_public_key(request.public_key)
-            if node is None and request.public_key in map(_pem, self._admitted().values()):
+            if node is None and request.public_key in self._keys().values():
                 node = self._state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, request.public_key, 0)
             if node is not None:
                 self._state.deactivate_node(node)
@@ -104,10 +104,16 @@ class Link:
 
     def present(self, sites: Mapping[int, str]) -> dict[int, Present]:
         """The nodes of the sites' keys that are there: a key is who a site is, whatever it says."""
-        admitted, online = self._admitted(), set(self._state.get_nodes(self._running()))
-        keys = {client: _pem(admitted[site]) for client, site in sites.items() if site in admitted}
+        admitted, online = self._keys(), set(self._state.get_nodes(self._running()))
+        keys = {client: admitted[site] for client, site in sites.items() if site in admitted}
         nodes = {client: self._state.get_node_id_by_public_key(key) for client, key in keys.items()}
         return {client: Present(node, self._arrivals[node]) for client, node in nodes.items() if node in online}
+
+    def _keys(self) -> dict[str, bytes]:
+        """The keys of the admitted sites in the form in which nodes present them; each is converted once."""
+        admitted = self._admitted()
+        pems = self._pems = {line: self._pems.get(line) or _pem(line) for line in admitted.values()}
+        return {site: pems[line] for site, line in admitted.items()}
 
     def send(self, node: int, data: bytes, ttl: float) -> str | None:
         about = Metadata(
@@ -174,9 +180,8 @@ class Link:
             self._state.acknowledge_task_heartbeat(self._task)
 
 
-@lru_cache(maxsize=1024)
 def _pem(line: str) -> bytes:
-    """A key as nodes sign with it."""
+    """A key in the form in which nodes present it."""
     return load_ssh_public_key(line.encode()).public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
