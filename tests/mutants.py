@@ -465,8 +465,8 @@ TABLE = (
     M(
         "federate-best-by-test",
         "federation/coordinator.py",
-        'now = torch.stack([metrics["val"].nanmean(),',
-        'now = torch.stack([metrics["test"].nanmean(),',
+        'best.update(number, float(metrics["val"].nanmean()),',
+        'best.update(number, float(metrics["test"].nanmean()),',
         "federation/test_federation.py::test_of_rounds_that_are_level_the_coordinator_keeps_the_one_of_lower_loss",
     ),
     M(
@@ -988,8 +988,8 @@ TABLE = (
     M(
         "paper-neighbour-is-oneself",
         "paper/looks.py",
-        "leaf[nearest], best)",
-        "leaf, best)",
+        "leaf[nearest], kept)",
+        "leaf, kept)",
         "paper/test_recipes.py::test_a_neighbour_s_model_by_hand",
     ),
     M(

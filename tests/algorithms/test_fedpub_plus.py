@@ -21,7 +21,7 @@ from fedpub.models.fallback import CHOSEN, SECOND, Beside, apart, together
 from fedpub.models.feature_dropout import Columns
 from fedpub.models.twin import Twin
 from fedpub.store.model_files import ModelCard, load_model, save_model, settled, unsettled
-from fedpub.store.record import Row
+from fedpub.store.record import Record, Row
 from fedpub.tasks import NodeClassification
 from small import (
     NODES,
@@ -246,11 +246,11 @@ def test_the_model_to_fall_back_to_is_the_one_that_local_reports(dtype, made):
     federation = Federation(made(), 3, torch.device("cpu"), dtype)
     plus, ctx = FedPubPlus(tau=3.0), context(GCN(128), epochs=2, lr=0.02, dropout=0.5, weight_decay=0.0)
     rounds = 12
-    reported, best = {}, None
+    reported, record = {}, Record()
     for measured in simulate(Local(), ctx, federation, rounds - 1):  # the last one is not known before its end
-        row = Row.of(measured, 0.0)
-        if row.beats(best):
-            best, reported = row, tree_map(torch.clone, measured.snapshot.clients["weights"])
+        if record.append(Row.of(measured, 0.0)):
+            reported = tree_map(torch.clone, measured.snapshot.clients["weights"])
+    best = record.best()
     *_, last = simulate(plus, replace(ctx, model=plus.net(ONE, TASK), dropout=0.6), federation, rounds)
     kept = last.snapshot.clients
     assert kept["kept_mean"][0].item() == pytest.approx(best.mean("val"))

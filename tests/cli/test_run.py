@@ -42,7 +42,7 @@ def tiny(graph_file: str) -> list[str]:
 @pytest.fixture
 def done(tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     """A run that is complete."""
-    assert main([*tiny, "--checkpoint-seconds", "0", "--out", str(tmp_path / "done")]) == 0
+    assert main([*tiny, "--keep-checkpoint", "--out", str(tmp_path / "done")]) == 0
     capsys.readouterr()
     return tmp_path / "done"
 
@@ -137,7 +137,7 @@ def test_no_file_is_a_pickle(done):
 
 def test_a_run_from_the_configuration_of_another_finds_the_same(done, tmp_path, capsys):
     words = ["run", "--quiet", "--config", str(done / "config.json"), "--out", str(tmp_path / "again")]
-    assert main([*words, "--checkpoint-seconds", "0"]) == 0
+    assert main([*words, "--keep-checkpoint"]) == 0
     assert kept(tmp_path / "again") == kept(done)
 
 
@@ -211,8 +211,8 @@ def test_a_run_that_is_killed_again_and_again_ends_as_one_that_is_not(method, tm
     assert saved < int(read_tensors(state)[1]["round"]) < LONG
     assert not (out / "summary.json").exists()
 
-    assert main(resume) == 0
-    assert main([*words, "--out", str(whole)]) == 0
+    assert main([*resume, "--keep-checkpoint"]) == 0
+    assert main([*words, "--out", str(whole), "--keep-checkpoint"]) == 0
     ended, expected = kept(out), kept(whole)
     assert ended.keys() == expected.keys()
     assert [name for name in expected if ended[name] != expected[name]] == []
@@ -223,7 +223,7 @@ def test_what_a_killed_write_left_behind_goes_away(unfinished):
     left = [unfinished / "checkpoint" / ".state.safetensors.abc123", unfinished / ".summary.json.abc123"]
     for path in left:
         path.write_bytes(b"half")
-    assert main(["run", "--quiet", "--resume", str(unfinished)]) == 0
+    assert main(["run", "--quiet", "--resume", str(unfinished), "--keep-checkpoint"]) == 0
     assert [path.name for path in left if path.exists()] == []
 
 
@@ -484,12 +484,12 @@ def test_a_directory_in_use_is_not_touched(tiny, tmp_path, capsys):
 
 
 def test_resuming_leaves_other_files_alone(tiny, tmp_path):
-    assert main([*tiny, "--out", str(tmp_path / "out")]) == 0
+    assert main([*tiny, "--out", str(tmp_path / "out"), "--keep-checkpoint"]) == 0
     (tmp_path / "out" / "summary.json").unlink()
     (tmp_path / "out" / ".gitignore").write_text("mine")
     (tmp_path / "out" / ".notes").mkdir()
     (tmp_path / "out" / "checkpoint" / ".state.safetensors.abc").write_text("half a checkpoint")
-    assert main(["run", "--quiet", "--resume", str(tmp_path / "out")]) == 0
+    assert main(["run", "--quiet", "--resume", str(tmp_path / "out"), "--keep-checkpoint"]) == 0
     assert (tmp_path / "out" / ".gitignore").read_text() == "mine"
     assert (tmp_path / "out" / ".notes").is_dir()
     assert not (tmp_path / "out" / "checkpoint" / ".state.safetensors.abc").exists()
@@ -542,6 +542,6 @@ def test_ctrl_c_saves_the_round_that_is_under_way(tmp_path):
     assert "Traceback" not in said
     saved = int(read_tensors(out / "checkpoint" / "state.safetensors")[1]["round"])
     assert saved == read_rows(out)[-1].round < LONG
-    assert main(["run", "--quiet", "--resume", str(out)]) == 0
-    assert main([*words, "--out", str(whole)]) == 0
+    assert main(["run", "--quiet", "--resume", str(out), "--keep-checkpoint"]) == 0
+    assert main([*words, "--out", str(whole), "--keep-checkpoint"]) == 0
     assert kept(out) == kept(whole)

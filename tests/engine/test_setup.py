@@ -382,7 +382,7 @@ def without_times(path: Path) -> dict[str, Any]:
 def test_a_run_keeps_its_set_up_and_counts_its_cost(name, tiny, tmp_path):
     experiment = replace(tiny, **RUNS[name])
     told: list[int] = []
-    found = run(experiment, tmp_path / "out", on_step=lambda name, done, total: told.append(done))
+    found = run(experiment, tmp_path / "out", on_step=lambda name, done, total: told.append(done), keep_checkpoint=True)
     assert told == list(range(1, len(experiment.resolve().algorithm.setup().steps) + 1))
     kept = SetUp.load(tmp_path / "out" / "setup.safetensors")
     ready = prepare(experiment.resolve())
@@ -441,13 +441,13 @@ def never(*arguments: Any) -> None:
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_killed_in_its_rounds_does_not_do_its_set_up_again(name, seconds, tiny, tmp_path, monkeypatch):
     experiment, whole, parts = replace(tiny, **RUNS[name]), tmp_path / "whole", tmp_path / "parts"
-    run(experiment, whole)
+    run(experiment, whole, keep_checkpoint=True)
     with pytest.raises(Killed):
         run(experiment, parts, on_round=killed_in(3), checkpoint_seconds=seconds)
     assert (parts / "checkpoint").exists() == (seconds == 0)
     spent = SetUp.load(parts / "setup.safetensors").seconds
     monkeypatch.setattr(running, "set_up", never)
-    summary = run(experiment, parts, resume=True, on_step=never).summary
+    summary = run(experiment, parts, resume=True, on_step=never, keep_checkpoint=True).summary
     assert without_times(parts) == without_times(whole)
     assert summary["setup_seconds"] == spent  # what it took then counts
 
@@ -455,7 +455,7 @@ def test_a_run_killed_in_its_rounds_does_not_do_its_set_up_again(name, seconds, 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_interrupted_in_its_set_up_starts_it_again(name, tiny, tmp_path):
     experiment, whole, parts = replace(tiny, **RUNS[name]), tmp_path / "whole", tmp_path / "parts"
-    run(experiment, whole)
+    run(experiment, whole, keep_checkpoint=True)
 
     def stop(name: str, done: int, total: int) -> None:
         if done == total - 1:
@@ -465,7 +465,13 @@ def test_a_run_interrupted_in_its_set_up_starts_it_again(name, tiny, tmp_path):
         run(experiment, parts, on_step=stop)
     assert not (parts / "setup.safetensors").exists()
     told: list[int] = []
-    run(experiment, parts, resume=True, on_step=lambda name, done, total: told.append(done))
+    run(
+        experiment,
+        parts,
+        resume=True,
+        on_step=lambda name, done, total: told.append(done),
+        keep_checkpoint=True,
+    )
     assert told[0] == 1
     assert without_times(parts) == without_times(whole)
 

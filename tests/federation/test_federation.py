@@ -93,7 +93,7 @@ def assert_told(found: list[float], expected: list[float], tolerance: float, wha
 )
 def test_sites_give_the_simulator_s_numbers(method, changes, tmp_path):
     experiment = small(method, **changes)
-    expected = run(experiment, tmp_path / "simulated")
+    expected = run(experiment, tmp_path / "simulated", keep_checkpoint=True)
     sites = InProcessSites(tmp_path / "sites", experiment)
     summary = play(coordinator(sites, experiment), tmp_path / "deployed")
     assert_same_rows(tmp_path / "deployed", tmp_path / "simulated")
@@ -105,7 +105,7 @@ def test_sites_give_the_simulator_s_numbers(method, changes, tmp_path):
 def test_restarts_at_both_ends_change_nothing(tmp_path):
     """After every round the coordinator and all sites die."""
     experiment = small("fedpub", rounds=4, options={"lambda1": 0.5, "mask_lr": 10.0})
-    run(experiment, tmp_path / "simulated")
+    run(experiment, tmp_path / "simulated", keep_checkpoint=True)
     sites, out = InProcessSites(tmp_path / "sites", experiment), tmp_path / "deployed"
     for _ in range(3):
 
@@ -125,7 +125,7 @@ def test_restarts_at_both_ends_change_nothing(tmp_path):
 def test_a_coordinator_that_dies_before_it_saved_gets_the_same_answers(tmp_path):
     """The sites have trained, the coordinator has not aggregated: asked again, they do not train again."""
     experiment = small("fedpub")
-    run(experiment, tmp_path / "simulated")
+    run(experiment, tmp_path / "simulated", keep_checkpoint=True)
     sites = InProcessSites(tmp_path / "sites", experiment)
 
     def dies_after(messages, deadline):
@@ -144,7 +144,7 @@ def test_a_coordinator_that_dies_before_it_saved_gets_the_same_answers(tmp_path)
 
 def test_every_message_may_come_twice(tmp_path):
     experiment = small("gcfl")
-    run(experiment, tmp_path / "simulated")
+    run(experiment, tmp_path / "simulated", keep_checkpoint=True)
     sites = InProcessSites(tmp_path / "sites", experiment)
 
     def twice(messages, deadline):
@@ -214,7 +214,7 @@ def test_too_few_sites_are_waited_for(tmp_path, monkeypatch):
     """A round that needs three of four is played again until it has them."""
     monkeypatch.setattr(federate, "PAUSE", 0.0)
     experiment = small("fedavg")
-    run(experiment, tmp_path / "simulated")
+    run(experiment, tmp_path / "simulated", keep_checkpoint=True)
     sites, tries = InProcessSites(tmp_path / "sites", experiment), []
 
     def few(messages, deadline):
@@ -271,7 +271,7 @@ def test_of_rounds_that_are_level_the_coordinator_keeps_the_one_of_lower_loss():
 
 def test_every_site_keeps_the_model_of_the_best_round(tmp_path):
     experiment = small("fedpub", rounds=5, fraction=0.5, epochs=3)
-    run(experiment, tmp_path / "simulated")
+    run(experiment, tmp_path / "simulated", keep_checkpoint=True)
     sites = InProcessSites(tmp_path / "sites", experiment)
     summary = play(coordinator(sites, experiment), tmp_path / "deployed")
     for client, name in enumerate(sites.names):
@@ -367,7 +367,7 @@ def test_nobody_can_join_what_shares_nothing_or_too_much(method):
 
 def test_cora_at_four_sites(real_data, tmp_path):
     experiment = small("fedpub", dataset="cora", hidden=16, rounds=4, options={"lambda1": 3.0, "mask_lr": 6.0})
-    run(experiment, tmp_path / "simulated")
+    run(experiment, tmp_path / "simulated", keep_checkpoint=True)
     sites = InProcessSites(tmp_path / "sites", experiment)
     play(coordinator(sites, experiment), tmp_path / "deployed")
     assert_same_rows(tmp_path / "deployed", tmp_path / "simulated")

@@ -62,7 +62,7 @@ def test_sites_and_coordinator_may_be_killed(tmp_path):
     """Four sites; one is killed in a round and comes back, then the coordinator is, and goes on: as if nothing was."""
     experiment = Experiment(clients=4, rounds=3, hidden=16, dtype="float64", options={"lambda1": 0.3, "mask_lr": 10.0})
     experiment = experiment.resolve()
-    run(experiment, tmp_path / "simulated")
+    run(experiment, tmp_path / "simulated", keep_checkpoint=True)
     out, base = tmp_path / "deployed", tmp_path / "federation"
     coordinator, sites = lay_out(base, prepare(experiment), experiment, Terms(deadline=200), out)
     words = [sys.executable, "-m", "fedpub", "coordinator", "start", "--folder", str(coordinator), "--quiet"]

@@ -445,7 +445,7 @@ def test_a_full_disk_is_a_sentence_and_a_later_start_resumes(deployed, tmp_path,
     summary = deployed.play(resume=True)
     for site in sites:
         site.result()
-    run(deployed.experiment, tmp_path / "simulated")
+    run(deployed.experiment, tmp_path / "simulated", keep_checkpoint=True)
     assert_same_rows(deployed.out, tmp_path / "simulated")
     assert summary["best_round"] == RunDirectory(tmp_path / "simulated").summary()["best_round"]
     assert deployed.play(resume=True) == summary, "a supervisor that starts it once more is told the result"
@@ -673,5 +673,5 @@ def test_the_gate_is_all_that_a_coordinator_opens_and_a_kill_there_does_no_harm(
             site.result()
     finally:
         stop([leader])
-    run(deployed.experiment, tmp_path / "simulated")
+    run(deployed.experiment, tmp_path / "simulated", keep_checkpoint=True)
     assert_same_rows(deployed.out, tmp_path / "simulated")

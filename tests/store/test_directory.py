@@ -157,10 +157,9 @@ def test_the_round_whose_model_is_kept(vals, losses, kept):
         for number, (val, loss) in enumerate(zip(vals, losses, strict=True), 1)
     ]
     assert Record(rows).best().round == kept
-    best = None
-    for one in rows:  # as a run decides, round after round
-        best = one if one.beats(best) else best
-    assert best.round == kept
+    record = Record()
+    new = [one.round for one in rows if record.append(one)]  # as a run decides, round after round
+    assert new[-1] == record.best().round == kept
 
 
 @pytest.mark.parametrize("method", ["local", "fedavg", "fedpub", "fedpub-plus"])
@@ -189,7 +188,7 @@ def without_losses(path: Path) -> None:
 
 def test_a_run_of_a_version_without_validation_losses_is_resumed(tiny, tmp_path):
     out = tmp_path / "out"
-    run(tiny, out, checkpoint_seconds=0)
+    run(tiny, out, keep_checkpoint=True)
     expected = [row.clients | {"val_loss": None} for row in read_rows(out)]
     without_losses(out)
     assert [row.clients | {"val_loss": None} for row in read_rows(out)] == expected
@@ -205,7 +204,7 @@ def test_a_run_of_a_version_without_validation_losses_is_resumed(tiny, tmp_path)
 
 def test_a_checkpoint_that_lacks_what_a_method_keeps_is_refused(tiny, tmp_path):
     out, plus = tmp_path / "out", replace(tiny, method="fedpub-plus")
-    run(plus, out, checkpoint_seconds=0)
+    run(plus, out, keep_checkpoint=True)
     state = out / "checkpoint" / "state.safetensors"
     tensors, header = read_tensors(state)
     write_tensors(state, {name: leaf for name, leaf in tensors.items() if not name.endswith("loss")}, header)
@@ -284,11 +283,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def test_a_resumed_run_ends_as_one_that_was_not_interrupted(name, tiny, tmp_path):
     experiment = replace(tiny, **VARIANTS[name])
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    run(experiment, whole, checkpoint_seconds=0)
+    run(experiment, whole, checkpoint_seconds=0, keep_checkpoint=True)
     run_until(experiment, parts, 3, checkpoint_seconds=0)
     assert not (parts / "summary.json").exists()
     run_until(experiment, parts, 5, checkpoint_seconds=0, resume=True)
-    run(experiment, parts, resume=True)
+    run(experiment, parts, resume=True, keep_checkpoint=True)
     assert kept(parts) == kept(whole)
 
 
@@ -304,11 +303,11 @@ def test_a_run_killed_before_its_first_checkpoint_starts_again(tiny, tmp_path):
 
 def test_a_run_killed_between_its_last_checkpoint_and_its_summary(tiny, tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    run(tiny, whole)
-    run(tiny, parts)
+    run(tiny, whole, keep_checkpoint=True)
+    run(tiny, parts, keep_checkpoint=True)
     for name in ("summary.json", "models.safetensors"):
         (parts / name).unlink()
-    run(tiny, parts, resume=True)
+    run(tiny, parts, resume=True, keep_checkpoint=True, on_round=lambda *_: pytest.fail("a round is computed again"))
     assert kept(parts) == kept(whole)
 
 
@@ -341,7 +340,7 @@ def test_a_last_round_that_was_cut_short_is_left_out(tiny, tmp_path):
 def test_the_rows_of_a_file_that_was_cut_before_the_checkpoint_are_not_made_up(tiny, tmp_path):
     """The last value of the checkpoint's round, cut in the middle, is still a number."""
     out = tmp_path / "out"
-    run(tiny, out)
+    run(tiny, out, keep_checkpoint=True)
     (out / "summary.json").unlink()
     whole = (out / "clients.csv").read_bytes()
     (out / "clients.csv").write_bytes(whole[:-2])
@@ -385,9 +384,9 @@ def test_a_round_in_which_nobody_takes_part_has_rows_like_the_others(method, unr
 @pytest.mark.parametrize("method", ["gcfl", "fedpub"])
 def test_a_run_with_rounds_in_which_nobody_takes_part_is_resumed(method, unreliable, tmp_path):
     experiment = replace(unreliable, method=method)
-    run(experiment, tmp_path / "whole", checkpoint_seconds=0)
+    run(experiment, tmp_path / "whole", checkpoint_seconds=0, keep_checkpoint=True)
     run_until(experiment, tmp_path / "parts", 5, checkpoint_seconds=0)
-    run(experiment, tmp_path / "parts", resume=True)
+    run(experiment, tmp_path / "parts", resume=True, keep_checkpoint=True)
     assert kept(tmp_path / "parts") == kept(tmp_path / "whole")
 
 
@@ -435,7 +434,8 @@ def test_of_rounds_that_are_equally_good_the_first_one_s_models_are_kept(tiny, t
 
 
 def test_without_validation_nodes_the_last_models_are_kept(tiny, tmp_path):
-    assert run(replace(tiny, ratios=(0.5, 0.0, 0.5)), tmp_path / "out").summary["best_round"] == 6
+    found = run(replace(tiny, ratios=(0.5, 0.0, 0.5)), tmp_path / "out", keep_checkpoint=True)
+    assert found.summary["best_round"] == 6
     weights, header = read_tensors(tmp_path / "out" / "models.safetensors")
     state, _ = read_tensors(tmp_path / "out" / "checkpoint" / "state.safetensors")
     assert header["round"] == "6"

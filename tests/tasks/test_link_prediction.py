@@ -850,10 +850,10 @@ def test_a_run_directory_has_both_metrics(flags, words, tmp_path, capsys):
 def test_a_resumed_run_ends_as_one_that_was_not_interrupted(changes, graph_file, tmp_path, capsys):
     one = an_experiment(graph_file, **changes)
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    run(one, whole, checkpoint_seconds=0)
+    run(one, whole, checkpoint_seconds=0, keep_checkpoint=True)
     run_until(one, parts, 3, checkpoint_seconds=0)
     assert not (parts / "summary.json").exists()
-    assert main(["run", "--quiet", "--resume", str(parts)]) == 0
+    assert main(["run", "--quiet", "--resume", str(parts), "--keep-checkpoint"]) == 0
     assert "test ROC-AUC" in capsys.readouterr().out
     assert kept(parts) == kept(whole)
 
@@ -864,7 +864,7 @@ def test_what_set_up_made_is_not_made_again(graph_file, tmp_path):
     run(one, whole, checkpoint_seconds=0)
     run_until(one, parts, 2, checkpoint_seconds=0)
     before = (parts / "setup.safetensors").read_bytes()
-    run(one, parts, resume=True)
+    run(one, parts, resume=True, keep_checkpoint=True)
     assert (parts / "setup.safetensors").read_bytes() == before
     assert all(kept(parts)[name] == kept(whole)[name] for name in ("clients.csv", "models.safetensors"))
 

@@ -109,7 +109,6 @@ def run(
     held = Experiment.from_json(RunDirectory.config(place), place / "config.json")
     made = Run(held, found.summary, found.record, place, temporary=out is None, data_root=root)
     if out is None:
-        shutil.rmtree(place / "checkpoint", ignore_errors=True)  # nobody can resume it
         weakref.finalize(made, shutil.rmtree, place.parent, ignore_errors=True)
     return made
 

@@ -140,7 +140,7 @@ def _played(plan: Plan, attack: str, ready: dict[object, Prepared], root: Path |
         for measured in simulate(algorithm, plan.context, ready[same].federation, plan.rounds):
             row = Row.of(measured, 0.0)
             row.clients["val"][HOSTILE] = _told(row.clients["val"][HOSTILE], attack, row.round)
-            record.rows.append(row)
+            record.append(row)
     except FedpubError:  # training broke down: the models of the rounds before are what there is
         if not record.rows:
             raise

@@ -35,6 +35,7 @@ def compare(
     verbose: bool = False,
     data_root: Path | None = None,
     max_memory: float | None = None,
+    keep_checkpoint: bool = False,
 ) -> None:
     """Several methods on the same data and seeds, in one table: mean, deviation and a paired test against the first.
 
@@ -53,7 +54,7 @@ def compare(
     planned = plan(experiment, methods, dataset, clients, seeds, _options(set))
     runs: list[Run] = []
     with progress(quiet, verbose, len(planned)) as bar:
-        for found in compare_runs(planned, out, data_root, bar.on_round, bar.on_step, max_memory):
+        for found in compare_runs(planned, out, data_root, bar.on_round, bar.on_step, max_memory, keep_checkpoint):
             runs.append(found)
             if json != STDOUT:  # after every run, so that an interruption loses nothing
                 as_json(to_json(runs), json)

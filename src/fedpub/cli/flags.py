@@ -37,6 +37,7 @@ TEXTS = {
     "methods": "Methods.",
     "device": "Compute device.",
     "data_root": "Folder of the raw files. (default: FEDPUB_DATA, or the cache folder)",
+    "keep_checkpoint": "Last checkpoint and set-up kept when a run is finished.",
     "max_memory": "Memory limit in GiB; clients are computed in chunks, with states on disk where they do not fit.",
     "quiet": "No progress bar, only the result.",
     "verbose": "One line per round on standard error, and tracebacks of errors.",

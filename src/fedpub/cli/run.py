@@ -30,6 +30,7 @@ def run_(
     chunk: int | None = None,
     max_memory: float | None = None,
     checkpoint_seconds: float = 60.0,
+    keep_checkpoint: bool = False,
 ) -> None:
     """Train one method on the clients of one graph.
 
@@ -72,6 +73,7 @@ def run_(
                 chunk=chunk,
                 max_memory=max_memory,
                 checkpoint_seconds=checkpoint_seconds,
+                keep_checkpoint=keep_checkpoint,
                 on_round=on_round,
                 on_step=bar.on_step,
             )

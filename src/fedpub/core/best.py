@@ -6,13 +6,13 @@ Accuracy alone often cannot tell rounds apart: where one class is nearly everyth
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, overload
 
 from torch import Tensor
 
 LEVEL = 1e-12  # means of the same values in another order differ by less
 DIGITS = 4  # of a loss, that count: sites tell no more of it
-START = (float("-inf"), float("inf"))  # value and loss that every round beats
 
 
 def rounded_loss(loss: float) -> float:
@@ -35,3 +35,19 @@ def better(val: Any, loss: Any, best_val: Any, best_loss: Any) -> Any:
     """
     higher, level = val > best_val + LEVEL, abs(val - best_val) <= LEVEL
     return (val != val) | higher | (level & (loss < best_loss - LEVEL))
+
+
+@dataclass
+class Best:
+    """The best round so far of a run whose rounds are told one after the other; 0 before the first."""
+
+    round: int = 0
+    val: float = float("-inf")
+    loss: float = float("inf")
+
+    def update(self, number: int, val: float, loss: float) -> bool:
+        """Whether a round with these means is the best from now on."""
+        if not better(val, loss, self.val, self.loss):
+            return False
+        self.round, self.val, self.loss = number, val, loss
+        return True

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fedpub.core.best import START, better
+from fedpub.core.best import Best
 from fedpub.core.printable import printable
 from fedpub.core.tree import Message, State, Tree, tensor, together, tree, tree_map
 from fedpub.engine.robust import defended
@@ -65,7 +65,10 @@ class Coordinator:
         return known
 
     def rounds(self, known: Known, start: Snapshot | None) -> Iterator[Round]:
-        """The rounds after `start`. The consumer must have saved a round before it asks for the next."""
+        """The rounds after `start`; after the last one, every site keeps its model.
+
+        The consumer must have saved a round before it asks for the next.
+        """
         algorithm, count = self.algorithm, len(self.sites)
         w0 = self.first_weights(known)
         if start:
@@ -86,6 +89,7 @@ class Coordinator:
             server, notes = algorithm.server(ctx, server, ids, uploads)
             clients = _measured(clients, answers, number)
             yield self._round(number, server, clients, answers, sizes, ids, notes)
+        self.finish(clients)
 
     def first_weights(self, known: Known) -> Tree:
         w0 = drawn_weights(self.ctx, known.features, len(known.classes))
@@ -194,7 +198,7 @@ def _first(known: Known) -> State:
         name: torch.tensor([one[name] for one in known.metrics], dtype=torch.float64) for name in known.metrics[0]
     }
     base_K = torch.zeros(len(known.metrics), dtype=torch.int64)
-    return {"base": base_K, "metrics": metrics, "best": torch.tensor(0), "best_is": torch.tensor(START).double()}
+    return {"base": base_K, "metrics": metrics, **_kept(Best())}
 
 
 def _measured(clients: State, answers: dict[int, Envelope], number: int) -> State:
@@ -203,12 +207,14 @@ def _measured(clients: State, answers: dict[int, Envelope], number: int) -> Stat
         base_K[client] = number
         for name, value in answer.fields["metrics"].items():
             metrics[name][client] = value
-    best, best_is = tensor(clients["best"]), tensor(clients["best_is"])
-    now = torch.stack([metrics["val"].nanmean(), metrics["val_loss"].nanmean()])
-    if better(*now, *best_is):
-        best, best_is = torch.tensor(number), now
-    state: State = {"base": base_K, "metrics": metrics, "best": best, "best_is": best_is}
-    return state | _embeddings(clients, answers, len(base_K))
+    best = Best(int(tensor(clients["best"])), *tensor(clients["best_is"]).tolist())
+    best.update(number, float(metrics["val"].nanmean()), float(metrics["val_loss"].nanmean()))
+    return {"base": base_K, "metrics": metrics, **_kept(best), **_embeddings(clients, answers, len(base_K))}
+
+
+def _kept(best: Best) -> State:
+    """The best round as part of a state."""
+    return {"best": torch.tensor(best.round), "best_is": torch.tensor([best.val, best.loss], dtype=torch.float64)}
 
 
 def _embeddings(clients: State, answers: dict[int, Envelope], count: int) -> State:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +10,15 @@ import torch
 from fedpub.core.files import remove_leftovers
 from fedpub.engine.setup import OnStep
 from fedpub.federation.coordinator import Coordinator
+from fedpub.runs.loop import Keeping, OnRound, run_rounds
 from fedpub.store.directory import RunDirectory
-from fedpub.store.record import NO_SETUP, Row
+from fedpub.store.record import NO_SETUP
 
 
 def play(
     coordinator: Coordinator,
     out: Path,
-    on_round: Callable[[Row], None] = lambda _: None,
+    on_round: OnRound | None = None,
     on_step: OnStep | None = None,
 ) -> dict[str, Any]:
     """Begin the run in `out`, or go on with it: every round is saved before the next begins."""
@@ -32,14 +31,12 @@ def play(
             return store.summary()
         start, _ = store.restore(torch.device("cpu"))
         known = coordinator.prepare(on_step)
-        clients, clock = start.clients if start else {}, time.monotonic()
-        for measured in coordinator.rounds(known, start):
-            now = time.monotonic()
-            row = store.append(measured, now - clock)
-            store.checkpoint(measured.snapshot, {})
-            clients, clock = measured.snapshot.clients, now
-            on_round(row)
-        coordinator.finish(clients)
-        summary = store.record.summary(coordinator.ctx.task.metric, list(known.test_sizes), known.setup or NO_SETUP)
-        store.finish(summary, {})
-        return summary
+        metric = coordinator.ctx.task.metric
+        return run_rounds(
+            coordinator.rounds(known, start),
+            coordinator.plan.rounds,
+            store,
+            lambda record: record.summary(metric, list(known.test_sizes), known.setup or NO_SETUP),
+            Keeping(checkpoint_seconds=0, keep_checkpoint=True),  # sites that join later start from the checkpoint
+            on_round,
+        )

@@ -19,6 +19,7 @@ from fedpub.federation.known import SITES
 from fedpub.flower.folder import CoordinatorConfig, CoordinatorFolder
 from fedpub.flower.keys import check_certificate, read_admitted
 from fedpub.flower.processes import require_flower
+from fedpub.runs.loop import OnRound
 from fedpub.store.directory import RunDirectory
 from fedpub.store.record import Row
 
@@ -144,13 +145,12 @@ class Running:
 
     def wait(
         self,
-        on_round: Callable[[Row, int], None] | None = None,
+        on_round: OnRound | None = None,
         on_event: Callable[[dict[str, Any]], None] | None = None,
     ) -> dict[str, Any]:
         """The summary, when the run has ended."""
         from fedpub.flower.server import play_rounds, serve_joins
 
-        rounds = self.config.experiment.resolve().rounds
         on_line = on_event or (lambda _: None)
         for warning in self._warnings:
             on_line(warning)
@@ -168,7 +168,7 @@ class Running:
                     self.folder,
                     self.config,
                     self._exchange(dict(enumerate(self._members()))),
-                    lambda row: self._told(row, rounds, on_round),
+                    lambda row, rounds: self._told(row, rounds, on_round),
                     on_line,
                 )
             except FedpubError:
@@ -182,7 +182,7 @@ class Running:
 
         return members(self.folder)
 
-    def _told(self, row: Row, rounds: int, on_round: Callable[[Row, int], None] | None) -> None:
+    def _told(self, row: Row, rounds: int, on_round: OnRound | None) -> None:
         self._watchdog.moved()
         if on_round:
             on_round(row, rounds)

@@ -22,7 +22,8 @@ from fedpub.flower.folder import CoordinatorConfig, CoordinatorFolder
 from fedpub.flower.keys import admit, make_authority, make_certificate, make_site_key
 from fedpub.flower.processes import free_port, require_flower, start, stop
 from fedpub.flower.sites import AUTHORITY, PIECE, SiteConfig
-from fedpub.runs.simulated import OnRound, Result
+from fedpub.runs.loop import OnRound
+from fedpub.runs.simulated import Result
 from fedpub.store.directory import RunDirectory, read_rows
 from fedpub.store.model_files import load_model, unsettled
 from fedpub.store.record import Record

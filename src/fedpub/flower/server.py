@@ -20,12 +20,11 @@ from fedpub.federation.wire_header import WireError
 from fedpub.flower.exchange import FlowerExchange, GridCarrier, Present
 from fedpub.flower.folder import CoordinatorConfig, CoordinatorFolder
 from fedpub.flower.keys import read_admitted
+from fedpub.runs.loop import OnRound
 from fedpub.store.directory import RunDirectory
-from fedpub.store.record import Row
 
 LOOK = 1.0  # seconds between two looks at who is there
 
-OnRow = Callable[[Row], None]
 OnLine = Callable[[dict[str, Any]], None]  # told of every event as it is written down
 
 
@@ -39,7 +38,7 @@ def play_rounds(
     folder: CoordinatorFolder,
     config: CoordinatorConfig,
     exchange: Exchange,
-    on_round: OnRow = lambda _: None,
+    on_round: OnRound | None = None,
     on_line: OnLine = lambda _: None,
 ) -> dict[str, Any]:
     """The summary of the run, when it has been played to its end."""

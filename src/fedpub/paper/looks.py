@@ -17,6 +17,7 @@ import torch
 
 from fedpub.algorithms import FedPub
 from fedpub.algorithms.similarity import label_similarity
+from fedpub.core.best import Best
 from fedpub.core.tree import Message, State, Tree, select, state_map, tensor, tree, tree_map
 from fedpub.data.clients.partition import Partition
 from fedpub.data.clients.statistics import label_counts
@@ -89,15 +90,15 @@ def neighbours(plan: Plan, ready: Prepared) -> dict[str, Any]:
     algorithm, ctx = plan.algorithm, plan.context
     made = set_up(algorithm, ctx, ready.federation)
     federation = made.extend(ready.federation) if made else ready.federation
-    best, best_row = Tree(), None
+    best, kept = Best(), Tree()
     for measured in simulate(algorithm, ctx, federation, plan.rounds):
         row = Row.of(measured, 0.0)
-        if row.beats(best_row):
-            best, best_row = tree_map(torch.clone, algorithm.personal(measured.snapshot.clients)), row
+        if best.update(row.round, *row.standing):
+            kept = tree_map(torch.clone, algorithm.personal(measured.snapshot.clients))
     nearest = torch.from_numpy(missing_between(ready.graph, ready.partition).argmax(1)).to(federation.device)
     (data,) = federation.chunks(list(range(federation.num_clients)))
-    own = ctx.task.evaluate(ctx.model, best, data)["test"]
-    other = ctx.task.evaluate(ctx.model, tree_map(lambda leaf: leaf[nearest], best), data)["test"]
+    own = ctx.task.evaluate(ctx.model, kept, data)["test"]
+    other = ctx.task.evaluate(ctx.model, tree_map(lambda leaf: leaf[nearest], kept), data)["test"]
     return {"own": float(own.nanmean()), "neighbour": float(other.nanmean())}
 
 

@@ -150,7 +150,7 @@ def _compute_group(group: list[Job], folder: Path, root: Path | None) -> Iterato
             ready = ready or prepare(plan, root)
             begun = (path / "config.json").is_file()
             again = replace(job.experiment, device=_device(path)) if begun else plan
-            run(again, path, resume=begun, root=root, prepared=ready, keep_state=False)
+            run(again, path, resume=begun, root=root, prepared=ready, keep_models=False)
         if job.look and not (path / f"{job.look}.json").is_file():
             from fedpub.paper.looks import LOOKS
 

@@ -18,8 +18,9 @@ from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment, Plan
 from fedpub.experiment.prepare import Prepared, prepare
 from fedpub.experiment.spec import Request
+from fedpub.runs.loop import OnRound
 from fedpub.runs.significance import deviation, p_values
-from fedpub.runs.simulated import OnRound, run
+from fedpub.runs.simulated import run
 from fedpub.store.record import baseline_of
 
 COMPARISON = "comparison.json"  # beside the runs: the method that was named first
@@ -106,6 +107,7 @@ def compare(
     on_round: OnRound | None = None,
     on_step: OnStep | None = None,
     max_memory: float | None = None,
+    keep_checkpoint: bool = False,
 ) -> Iterator[Run]:
     """Run what is planned, each within `max_memory` GiB. With `out` every run has its directory there: what is complete
     is not run again."""
@@ -129,6 +131,7 @@ def compare(
             on_step=on_step,
             prepared=data[1],
             max_memory=max_memory,
+            keep_checkpoint=keep_checkpoint,
         )
         if out is not None and first_named(out) != planned[0][1]:
             write_text(out / COMPARISON, json.dumps({"reference": planned[0][1]}) + "\n")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from fedpub.core.tree import tree_map
 from fedpub.data.graph import Graph
 from fedpub.engine.fitting import check_room, within
 from fedpub.engine.memory import enough_memory, most_resident
@@ -20,10 +18,10 @@ from fedpub.experiment import Experiment, Plan
 from fedpub.experiment.plan import OBJECT
 from fedpub.experiment.prepare import Prepared, prepare
 from fedpub.runs.interruption import interruptible
+from fedpub.runs.loop import Keeping, OnRound, run_rounds
 from fedpub.store.directory import RunDirectory, read_rows
-from fedpub.store.record import NO_SETUP, Record, Row
-
-OnRound = Callable[[Row, int], None]
+from fedpub.store.memory import Memory
+from fedpub.store.record import NO_SETUP, Record
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,15 +47,17 @@ def run(
     on_round: OnRound | None = None,
     on_step: OnStep | None = None,
     prepared: Prepared | None = None,
-    keep_state: bool = True,
+    keep_models: bool = True,
+    keep_checkpoint: bool = False,
     graph: Graph | None = None,
 ) -> Result:
     """Run an experiment; with `out` it is kept in a run directory and can be resumed after any kill.
 
     `chunk` clients are computed at a time, or as many as fit into `max_memory` GiB; results do not depend on it.
     `on_round` is told each row and the number of rounds, `on_step` what set-up does before them; `prepared` saves
-    loading the same data again; without `keep_state` a finished run leaves what was measured, but no models. `graph` is
-    one that no file holds yet: a new run saves it to the file that the experiment names as its dataset.
+    loading the same data again. A finished run drops its checkpoint unless `keep_checkpoint`; without `keep_models` it
+    leaves what was measured, but no models. `graph` is one that no file holds yet: a new run saves it to the file that
+    the experiment names as its dataset.
     """
     plan = experiment.resolve()
     if chunk is not None and chunk < 1:
@@ -90,72 +90,49 @@ def run(
         store = RunDirectory.create(out, plan.experiment.to_json(), digest, ready.partition.digest)
         if graph is not None:
             graph.save(Path(plan.dataset))
+    keeping = Keeping(checkpoint_seconds, keep_checkpoint, plan.algorithm.personal if store and keep_models else None)
     if store is None:
-        return _run(plan, ready, None, checkpoint_seconds, on_round, on_step, keep_state)
+        return _run(plan, ready, Memory(), keeping, on_round, on_step)
     with store.locked(), interruptible() as stop:
-        return _run(plan, ready, store, checkpoint_seconds, on_round, on_step, keep_state, stop)
+        return _run(plan, ready, store, replace(keeping, stop=stop), on_round, on_step)
 
 
 def _run(
     plan: Plan,
     ready: Prepared,
-    store: RunDirectory | None,
-    checkpoint_seconds: float,
+    store: RunDirectory | Memory,
+    keeping: Keeping,
     on_round: OnRound | None,
     on_step: OnStep | None,
-    keep_state: bool,
-    stop: Callable[[], bool] = lambda: False,
 ) -> Result:
-    record = store.record if store else Record()
-    start, best = store.restore(ready.federation.device) if store else (None, {})
     algorithm, ctx = plan.algorithm, plan.context
-    setup = _set_up(plan, ready, store, on_step, stop)
+    start, best = store.restore(ready.federation.device)
+    setup = _set_up(plan, ready, store.setup_file, on_step, keeping.stop)
     federation = setup.extend(ready.federation) if setup else ready.federation
     if start:
         w0 = first_weights(federation, ctx)
         check_version(start, algorithm.init_server(w0, 1), algorithm.init_client(w0, 1))
-    best_row = record.best() if record.rows else None
-    last_saved = clock = time.monotonic()
-    rounds = simulate(algorithm, ctx, federation, plan.rounds, plan.fraction, plan.failures, start)
-    for measured in rounds:
-        now = time.monotonic()
-        if store:
-            row = store.append(measured, now - clock)
-        else:
-            row = Row.of(measured, now - clock)
-            record.rows.append(row)
-        clock = now
-        if on_round:
-            on_round(row, plan.rounds)
-        if store and keep_state and row.beats(best_row):
-            best_row = row
-            weights = algorithm.personal(measured.snapshot.clients)
-            best = tree_map(lambda leaf: leaf.detach().cpu().clone(), weights)
-        due = now - last_saved >= checkpoint_seconds or (keep_state and row.round == plan.rounds)
-        if store and (due or stop()):
-            store.checkpoint(measured.snapshot, best)
-            last_saved = time.monotonic()
-            if stop():
-                raise KeyboardInterrupt
     held = (ready.federation.subgraphs, ready.federation.report)
     sizes, unlearnt = ctx.task.sizes(*held).tolist(), ctx.task.unlearnt(*held).tolist()
     cost = setup.cost() if setup else NO_SETUP
-    summary = record.summary(ctx.task.metric, sizes, cost, (ctx.task.baseline, unlearnt))
-    if store:
-        store.finish(summary, best, keep_state)
-    return Result(summary, record, store.path if store else None, ready.idle)
+    summary = run_rounds(
+        simulate(algorithm, ctx, federation, plan.rounds, plan.fraction, plan.failures, start),
+        plan.rounds,
+        store,
+        lambda record: record.summary(ctx.task.metric, sizes, cost, (ctx.task.baseline, unlearnt)),
+        keeping,
+        on_round,
+        best,
+    )
+    return Result(summary, store.record, store.path, ready.idle)
 
 
 def _set_up(
-    plan: Plan,
-    ready: Prepared,
-    store: RunDirectory | None,
-    on_step: OnStep | None,
-    stop: Callable[[], bool],
+    plan: Plan, ready: Prepared, file: Path | None, on_step: OnStep | None, stop: Callable[[], bool]
 ) -> SetUp | None:
     """What a method exchanges before its rounds; what an interrupted run has of it is not done again."""
-    if store and store.setup_file.is_file():
-        return SetUp.load(store.setup_file)
+    if file and file.is_file():
+        return SetUp.load(file)
 
     def stepped(name: str, done: int, total: int) -> None:
         if on_step:
@@ -164,8 +141,8 @@ def _set_up(
             raise KeyboardInterrupt
 
     made = set_up(plan.algorithm, plan.context, ready.federation, stepped)
-    if made and store:
-        made.save(store.setup_file)
+    if made and file:
+        made.save(file)
     return made
 
 

@@ -141,7 +141,7 @@ class RunDirectory:
     def append(self, measured: Round, seconds: float) -> Row:
         """Add a round's rows to the record and, at once, to the files."""
         row = Row.of(measured, seconds)
-        self.record.rows.append(row)
+        self.record.append(row)
         for name, note in measured.notes.items():
             if note.dim() == 2 and len(row.clients["val"]) <= MAX_RELATED:
                 whole = torch.full([len(row.clients["val"])] * 2, float("nan"))
@@ -194,19 +194,19 @@ class RunDirectory:
         snapshot = Snapshot(number, unpack(flat, "server/"), unpack(flat, "clients/"))
         return snapshot, tree(parts.get("best", {}))
 
-    def finish(self, summary: dict[str, Any], best: Tree, keep_state: bool = True) -> None:
-        """Write the result; without `keep_state` no models, checkpoint or set-up stay, only what was measured."""
+    def finish(self, summary: dict[str, Any], best: Tree, keep_checkpoint: bool) -> None:
+        """Write the result, with the models where there are any; what only a resumed run needs is not kept."""
         self._write_relations()
-        if keep_state:
+        if best:
             write_tensors(self.path / "models.safetensors", best, {"round": str(summary["best_round"])})
         write_text(self.path / "summary.json", json.dumps(summary, indent=2) + "\n")
-        if not keep_state:
+        if not keep_checkpoint:
             shutil.rmtree(self.path / "checkpoint", ignore_errors=True)
             self.setup_file.unlink(missing_ok=True)
 
     def _truncate(self, last: int) -> None:
         """Forget the rows after a round: they will be computed again."""
-        self.record.rows = [row for row in read_rows(self.path) if row.round <= last]
+        self.record = Record([row for row in read_rows(self.path) if row.round <= last])
         if len(self.record.rows) != last:
             raise FedpubError(
                 f"{self.path / 'clients.csv'} has {len(self.record.rows)} of the {last} rounds that the checkpoint "

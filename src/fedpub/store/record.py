@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedpub.core.best import LEVEL, START, better, rounded_loss
+from fedpub.core.best import LEVEL, Best, rounded_loss
 from fedpub.engine.rounds import Round
 
 SUMS = ("took_part", "bytes_up", "bytes_down")
@@ -49,11 +49,8 @@ class Row:
         values = np.asarray(self.clients[column], dtype=float)
         return float(np.nanmean(values)) if not np.isnan(values).all() else float("nan")
 
-    def beats(self, best: Row | None) -> bool:
-        """Whether this round's model is kept instead of that of the best one before."""
-        return better(*self._standing(), *(best._standing() if best else START))
-
-    def _standing(self) -> tuple[float, float]:
+    @property
+    def standing(self) -> tuple[float, float]:
         """The mean validation value, and the mean of the losses as a coordinator would know them."""
         losses = [rounded_loss(loss) for loss in self.clients["val_loss"]]
         return self.mean("val"), float(np.nanmean(losses)) if not np.isnan(losses).all() else float("nan")
@@ -61,16 +58,23 @@ class Row:
 
 @dataclass
 class Record:
-    """The rows of a run so far."""
+    """The rows of a run so far, and which of them is the best."""
 
     rows: list[Row] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self._best = Best()
+        for row in self.rows:
+            self._best.update(row.round, *row.standing)
+
+    def append(self, row: Row) -> bool:
+        """Add a row; whether it is the best so far."""
+        self.rows.append(row)
+        return self._best.update(row.round, *row.standing)
+
     def best(self) -> Row:
         """The round whose model is kept."""
-        best = self.rows[0]
-        for row in self.rows[1:]:
-            best = row if row.beats(best) else best
-        return best
+        return next(row for row in self.rows if row.round == self._best.round)
 
     def summary(
         self,

@@ -1,0 +1,35 @@
+"""A run that is kept nowhere: its rows last as long as the process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+
+from fedpub.core.tree import Tree
+from fedpub.engine.rounds import Round, Snapshot
+from fedpub.store.record import Record, Row
+
+
+@dataclass
+class Memory:
+    """In place of a run directory."""
+
+    record: Record = field(default_factory=Record)
+    path: ClassVar[None] = None
+    setup_file: ClassVar[None] = None
+
+    def restore(self, device: torch.device) -> tuple[None, Tree]:
+        return None, {}
+
+    def append(self, measured: Round, seconds: float) -> Row:
+        row = Row.of(measured, seconds)
+        self.record.append(row)
+        return row
+
+    def checkpoint(self, snapshot: Snapshot, best: Tree) -> None:
+        """Nothing could resume from it."""
+
+    def finish(self, summary: dict[str, Any], best: Tree, keep_checkpoint: bool) -> None:
+        """The caller has the summary."""
