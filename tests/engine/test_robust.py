@@ -225,7 +225,7 @@ def strict(monkeypatch):
 )
 def test_sites_give_the_simulator_s_numbers_with_every_defence(method, defence, changes, tmp_path):
     experiment = small(method, **{"rounds": 5, "defence": defence, **changes})
-    run(experiment, tmp_path / "simulated")
+    run(experiment, tmp_path / "simulated", keep_checkpoint=True)
     plain = run(replace(experiment, defence="none"))
     play(coordinator(InProcessSites(tmp_path / "sites", experiment), experiment), tmp_path / "deployed")
     assert_same_rows(tmp_path / "deployed", tmp_path / "simulated")
