@@ -18,7 +18,7 @@ NAMES = ("simulated", "deployed")
 
 def test_sites_give_the_simulators_numbers(tmp_path):
     experiment = Experiment(method="halfway", clients=4, rounds=3, hidden=8, dtype="float64")
-    run(experiment, tmp_path / "simulated")
+    run(experiment, tmp_path / "simulated", keep_checkpoint=True)
     sites = InProcessSites(tmp_path / "sites", experiment)
     play(Coordinator(experiment, "0" * 16, sites.names, sites, tmp_path / "sites"), tmp_path / "deployed")
     pairs = list(zip(read_rows(tmp_path / "simulated"), read_rows(tmp_path / "deployed"), strict=True))
