@@ -1,4 +1,4 @@
-"""Problems that a user can mend."""
+"""Errors that a user can fix."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import difflib
 import re
 from collections.abc import Iterable
 
-# A setting in a message, as `rounds` or `rounds=0`: a program reads it as it would write it, and a user of the command
-# line as a flag.
+# A setting in a message, such as `rounds` or `rounds=0`: shown as written in Python, and as a flag on the command line.
 SETTING = re.compile(r"`([a-z][a-z0-9_]*)(?:=([^`]*))?`")
 
 
 class FedpubError(Exception):
     """One sentence that names the value, the place and the way out; the command line exits with status 2.
 
-    Settings stand between backquotes, which nobody gets to see.
+    Settings are in backquotes, which are removed before the sentence is shown.
     """
 
     def __str__(self) -> str:
@@ -38,7 +37,7 @@ def _flag(found: re.Match[str]) -> str:
 
 
 def unknown(kind: str, value: str, known: Iterable[str]) -> FedpubError:
-    """The error for a name that does not exist, with the nearest names that do."""
+    """The error for a name that does not exist, with the closest names that do."""
     known = list(known)
     by_lower = {name.lower(): name for name in known}
     near = [by_lower[name] for name in difflib.get_close_matches(value.lower(), by_lower, n=3, cutoff=0.5)]

@@ -1,4 +1,4 @@
-"""Graphs that are known by name, and graphs from a file."""
+"""Graphs by name, and graphs from files."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from fedpub.data.graph import Graph, largest_component, row_normalised, undirect
 from fedpub.data.synthetic import SYNTHETIC, communities_graph
 from fedpub.errors import FedpubError, unknown
 
-PROCESSED = 2  # raise it when a graph would be made differently from the same raw files
+PROCESSED = 2  # increase it when the same raw files would give a different graph
 SPARSE_BELOW = 0.2  # features with a smaller share of non-zeros are kept sparse
 
 
 @dataclass(frozen=True)
 class Source:
-    """How a named graph is made of raw files, and the digest of what that must give."""
+    """How a named graph is built from raw files, and the digest of the result."""
 
     files: tuple[RawFile, ...]
     read: Callable[[Path], Graph]
-    digest: str  # of the whole graph; of structure and labels where the features' digest is not known
+    digest: str  # of the whole graph; of structure and labels only if the features' digest is not known
     about: str
     connected: bool = True  # keep the largest component
-    structure: tuple[str, ...] | None = None  # the files that suffice without features
+    structure: tuple[str, ...] | None = None  # the files that are enough without features
 
 
 def names() -> list[str]:
@@ -42,21 +42,20 @@ def names() -> list[str]:
 
 
 def about(name: str) -> str:
-    """A line on a named graph."""
+    """One line of description of a named graph."""
     if name in SOURCES:
         return SOURCES[name].about
     spec = SYNTHETIC[name]
     sizes = "/".join(map(str, spec.subgraphs))
-    return f"made from a seed: communities of {sizes} subgraphs, {spec.nodes} nodes each"
+    return f"generated from a seed: communities of {sizes} subgraphs, {spec.nodes} nodes each"
 
 
 def load(name: str, root: Path | None = None, features: bool = True, labelled: bool = True) -> Graph:
     """A graph by its name, or from a file that `fedpub data import` wrote.
 
     Named graphs are reduced to the largest component and bags of words normalised per row, as in the paper; signed
-    features (ogbn-arxiv) stay as they are.
-    Without `features`, what needs only structure and labels works although a feature file is missing. A graph file
-    that is not to be learnt from need not be `labelled`.
+    features (ogbn-arxiv) are left unchanged.
+    Without `features`, a missing feature file is no error. A graph file that is not trained on need not be `labelled`.
     """
     if name in SYNTHETIC:
         return communities_graph(name, SYNTHETIC[name])
@@ -64,16 +63,18 @@ def load(name: str, root: Path | None = None, features: bool = True, labelled: b
         return _named(name, SOURCES[name], data_root(root), features)
     path = Path(name)
     if path.suffix.lower() in (".csv", ".parquet"):
-        raise FedpubError(f"{name} is a table, not a graph; make one of it with fedpub data import --help")
+        raise FedpubError(f"{name} is a table, not a graph; convert it with fedpub data import")
     if path.is_file():
         return Graph.load(path, labelled)
     if path.suffix or len(path.parts) > 1:
-        raise FedpubError(f"there is no graph file {name}; make one with fedpub data import, or name one of {names()}")
+        raise FedpubError(
+            f"there is no graph file {name}; create one with fedpub data import, or choose one of {', '.join(names())}"
+        )
     raise unknown("dataset", name, names())
 
 
 def absolute(name: str) -> str:
-    """A graph file's path from everywhere; the name of a named graph."""
+    """The absolute path of a graph file; the name of a named graph."""
     return name if name in SOURCES or name in SYNTHETIC or not Path(name).is_file() else str(Path(name).resolve())
 
 
@@ -85,7 +86,7 @@ def split_ratios(name: str) -> split.Ratios:
 def _named(name: str, source: Source, root: Path, features: bool) -> Graph:
     processed = cache_folder() / "processed" / f"{name}-v{PROCESSED}.graph"
     if processed.is_file():
-        with suppress(FedpubError):  # a damaged copy is made anew
+        with suppress(FedpubError):  # a damaged copy is rebuilt
             return Graph.load(processed)
     files = source.files
     if not features and source.structure is not None:

@@ -1,4 +1,4 @@
-"""Where raw files come from: the data root, else the cache, else the network."""
+"""Raw files of the named graphs: from the data root, else the cache, else the network."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ CHUNK = 1 << 18
 
 @dataclass(frozen=True)
 class RawFile:
-    """A file of a dataset: its place under the data root and its source."""
+    """A file of a dataset: its path under the data root and its URL."""
 
     path: str
     url: str
-    sha256: str | None = None  # known for files whose published bytes are known; else the graph's content is checked
+    sha256: str | None = None  # where it is not known, the digest of the graph is checked
     member: str | None = None  # its name inside a zip archive at `url`
 
 
@@ -45,7 +45,7 @@ def data_root(root: Path | None = None) -> Path:
 
 
 def locate(dataset: str, files: tuple[RawFile, ...], root: Path) -> Path:
-    """A folder that holds all `files`; what is missing is downloaded into it."""
+    """A folder with all `files`; missing ones are downloaded into it."""
     for folder in dict.fromkeys((root, cache_folder())):
         if all((folder / file.path).is_file() for file in files):
             return folder
@@ -79,7 +79,7 @@ def _download(dataset: str, file: RawFile, root: Path, folder: Path) -> None:
             if file.sha256 not in (None, found):
                 raise FedpubError(
                     f"{file.url} has the SHA-256 {found}, not {file.sha256}: nothing was kept; "
-                    f"download it from another place and put it at {root / file.path}"
+                    f"download it from another source and put it at {root / file.path}"
                 )
     except (OSError, KeyError, zipfile.BadZipFile) as error:
         reason = getattr(error, "reason", None) or error

@@ -27,7 +27,7 @@ NO_LABEL = -1
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Node features, node labels and undirected edges; optionally who holds which node."""
+    """Node features, node labels and undirected edges; optionally the client of each node."""
 
     x: Tensor  # [N, F] floating point, dense or sparse CSR; F = 0: structure only
     y: Tensor  # [N] int64, the class of each node; -1: no label
@@ -61,7 +61,7 @@ class Graph:
     def validate(self, labelled: bool = True) -> Graph:
         """The graph itself; a FedpubError names the first thing that is wrong and where.
 
-        A graph that is only to be predicted on need not be `labelled`.
+        A graph that is used for prediction only need not be `labelled`.
         """
         n, name = self.num_nodes, self.name
         if n == 0:
@@ -116,7 +116,7 @@ class Graph:
             )
 
     def digest(self, features: bool = True) -> str:
-        """SHA-256 of edges, labels, clients and, unless left out, features: what a result may depend on."""
+        """SHA-256 of all that a result may depend on: edges, labels, clients and, unless left out, features."""
         sha = hashlib.sha256()
         parts = [self.edges, self.y]
         if self.client is not None:
@@ -129,8 +129,8 @@ class Graph:
         return sha.hexdigest()
 
     def _add_features(self, sha: Any) -> None:
-        """Where entries are, which columns they are in, and their values; some rows at a time, since a sparse copy of
-        dense features takes several times their memory."""
+        """Row pointers, columns and values of the features, in blocks of rows: a sparse copy of dense features takes
+        several times their memory."""
         counts, entries = [np.zeros(1, dtype=np.int64)], 0
         for x in _row_blocks(self.x):
             counts.append(entries + x.indptr[1:].astype(np.int64))
@@ -163,7 +163,7 @@ class Graph:
     def to_pyg(self) -> Any:
         """A PyG `Data` with both directions of every edge; x is dense, as PyG's layers take it.
 
-        `fedpub.graph_from_pyg` makes the same graph of it: names and clients go along as further attributes.
+        `fedpub.graph_from_pyg` turns it back into the same graph: names and clients are kept as further attributes.
         """
         from torch_geometric.data import Data
         from torch_geometric.utils import to_undirected
@@ -197,7 +197,7 @@ class Graph:
     def load(path: str | Path, labelled: bool = True) -> Graph:
         tensors, header = read_tensors(Path(path).expanduser())
         if header.get("format") != FORMAT:
-            raise FedpubError(f"{path} is not a graph of fedpub; make one with: fedpub data import --help")
+            raise FedpubError(f"{path} is not a fedpub graph; create one with fedpub data import")
         try:
             return _unpacked(tensors, header).validate(labelled)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
@@ -205,7 +205,7 @@ class Graph:
 
 
 def _unpacked(tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> Graph:
-    """The graph of a file's content."""
+    """The graph that a file holds."""
     if "x" in tensors:
         x = tensors["x"]
     else:
@@ -257,7 +257,7 @@ def largest_component(graph: Graph) -> Graph:
 
 def row_normalised(graph: Graph) -> Graph:
     """Every node's features divided by their sum, where that is above one, as PyG's `NormalizeFeatures` does with bags
-    of words; signed features, whose sum means nothing, stay as they are."""
+    of words; signed features, whose sum has no meaning, are left unchanged."""
     x = to_scipy(graph.x)
     if x.data.size and x.data.min() < 0:
         return graph

@@ -1,7 +1,7 @@
-"""Graphs that need no download: communities of subgraphs, made from a seed.
+"""Graphs that need no download: communities of subgraphs, generated from a seed.
 
-Every subgraph is a natural client. Subgraphs of one community share their label distribution and what the
-features of a class look like; another community may contradict them, so that one averaged model fits nobody.
+Every subgraph is a natural client. Subgraphs of one community share their label distribution and the features of each
+class; another community may contradict them, so that one averaged model fits no client.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import torch
 from fedpub.core.rng import numpy_stream
 from fedpub.data.graph import Graph, undirected
 
-TOPIC_SPREAD = 0.05  # small: few words make a topic
+TOPIC_SPREAD = 0.05  # small: a topic has few words
 
 
 @dataclass(frozen=True)
 class Communities:
     """A stochastic block model over subgraphs that belong to communities."""
 
-    subgraphs: tuple[int, ...]  # how many subgraphs each community has
+    subgraphs: tuple[int, ...]  # number of subgraphs in each community
     nodes: int  # per subgraph
     p_subgraph: float  # probability of an edge inside a subgraph,
     p_community: float  # between two subgraphs of one community,
@@ -29,10 +29,10 @@ class Communities:
     classes: int
     features: int
     purity: float  # share of a community's nodes that have its main label
-    words: int  # that a node draws: its features are their frequencies
-    noise: float  # share of words that are drawn from all words alike
-    shift: float  # share of a class's words that are, in this community, those of another class
-    homophily: float = 0.0  # the share of edges between different labels that is dropped
+    words: int  # drawn per node: its features are their frequencies
+    noise: float  # share of words drawn uniformly
+    shift: float  # share of a class's words that this community takes from another class
+    homophily: float = 0.0  # share of the edges between different labels that are dropped
 
 
 def communities_graph(name: str, spec: Communities, seed: int = 0) -> Graph:
@@ -41,11 +41,11 @@ def communities_graph(name: str, spec: Communities, seed: int = 0) -> Graph:
     community_S = np.repeat(np.arange(len(spec.subgraphs)), spec.subgraphs)  # of each subgraph
     client_N = np.repeat(np.arange(len(community_S)), spec.nodes)
     community_N = community_S[client_N]
-    # A community's main label, else any label with equal chance.
+    # A community's main label, else any label, uniformly.
     main = rng.random(len(client_N)) < spec.purity
     y_N = np.where(main, community_N % spec.classes, rng.integers(spec.classes, size=len(client_N)))
 
-    # A class is a topic: a distribution over words. Elsewhere its topic may be that of another class.
+    # A class is a topic: a distribution over words. In another community it may have another class's topic.
     topic_CF = rng.dirichlet(np.full(spec.features, TOPIC_SPREAD), size=spec.classes)
     own_MCF = np.stack([rng.permutation(topic_CF) for _ in spec.subgraphs])
     word_MCF = (1 - spec.noise) * ((1 - spec.shift) * topic_CF + spec.shift * own_MCF) + spec.noise / spec.features
@@ -79,8 +79,8 @@ def _numbered(community_S: np.ndarray) -> list[tuple[int, int]]:
 
 
 SYNTHETIC: dict[str, Communities] = {
-    # The built-in default: four communities of five clients, few labels each. Chosen, among several that were tried, so
-    # that the methods differ and an averaged model fails: a demonstration, no evidence for one method.
+    # The built-in default: four communities of five clients, few labels each. Chosen among several so that the methods
+    # differ and an averaged model fails: a demonstration, not evidence for a method.
     "communities": Communities(
         subgraphs=(5, 5, 5, 5),
         nodes=100,

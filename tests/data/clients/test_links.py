@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedpub.data.clients.links import (
-    LINK_RATIOS,
     TEST,
     TRAIN,
     VAL,
@@ -37,6 +36,7 @@ from fedpub.data.graph import Graph
 from fedpub.data.synthetic import communities_graph
 from fedpub.errors import FedpubError
 from fedpub.tasks import LinkPrediction
+from fedpub.tasks.link_prediction import LINK_RATIOS
 from small import TINY
 
 Pairs = set[tuple[int, int]]

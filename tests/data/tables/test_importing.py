@@ -147,7 +147,7 @@ def test_self_loops_and_repeated_edges_are_dropped_and_counted() -> None:
     write(edges=EDGES + "8,007\n8,8\n007,8\nx,x\nx,x\n")
     imported = load()
     assert imported.graph.edges.tolist() == [[0, 1], [1, 2]]
-    assert "edges dropped: 3 from a node to itself, 2 given before (in either direction)" in imported.notes
+    assert "edges dropped: 3 self-loops, 2 repeated (in either direction)" in imported.notes
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ def test_like_applies_the_first_sites_encoding() -> None:
     assert second.graph.classes == ("a", "b")
     assert second.graph.y.tolist() == [0, 0]
     assert second.encoding == first.encoding
-    assert second.columns["extra"] == "left out: not in the encoding given with --like"
+    assert second.columns["extra"] == "left out: not in the given encoding"
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def test_like_through_the_command_line(capsys: pytest.CaptureFixture[str]) -> No
         ("id,age,city,active,label\na,1,Ulm,1,a\nb,1,Rom,1,a\n", ["nodes.csv, line 3", "'city'", "'Rom'", "Bonn, Ulm"]),
         (
             "id,age,city,active,label\na,1,Ulm,1,a\nb,1,Ulm,1,z\n",
-            ["nodes.csv, line 3", "'z'", "--like", "import every"],
+            ["nodes.csv, line 3", "'z'", "given with like", "import every"],
         ),
         ("id,age,city,active,label\na,old,Ulm,1,a\nb,1,Ulm,1,a\n", ["nodes.csv, line 2", "'old'", "not a number"]),
         ("id,age,city,active,label\na,1,Ulm,1,a\nb,1,Ulm,5,a\n", ["nodes.csv, line 3", "'active'", "'5'", "correct"]),
@@ -328,7 +328,7 @@ def test_what_the_encoding_does_not_know_is_refused(nodes: str, parts: list[str]
 
 def test_a_column_that_like_needs_cannot_be_dropped() -> None:
     write()
-    with pytest.raises(FedpubError, match=r"nodes.csv: .*--like needs the column 'age'.*do not drop it"):
+    with pytest.raises(FedpubError, match=r"nodes.csv: .*like needs the column 'age'.*do not drop it"):
         load(like=load().encoding, drop=["age"])
 
 
@@ -337,7 +337,7 @@ def test_like_must_hold_an_encoding() -> None:
     graph.save(Path("plain.graph"))
     Path("list.json").write_text("[]")
     for path in ("plain.graph", "list.json"):
-        with pytest.raises(FedpubError, match=rf"{path} holds no encoding.*fedpub data import"):
+        with pytest.raises(FedpubError, match=rf"{path} has no encoding.*fedpub data import"):
             Encoding.read(Path(path))
     with pytest.raises(FedpubError, match=r"there is no file gone.json"):
         Encoding.read(Path("gone.json"))
@@ -418,8 +418,13 @@ WRONG = {
         ["edges.csv: no edge joins two different nodes", "at least one edge"],
     ),
     "ragged row": (NODES + "9,1,Ulm, Bonn,true,a\n", EDGES, [], ["nodes.csv, line 5", "6 cells", "5", "double quotes"]),
-    "twice the same column": (NODES.replace("age", "id"), EDGES, [], ["nodes.csv", "2 columns 'id'", "of its own"]),
-    "output is input": (NODES, EDGES, ["--out", "nodes.csv", "--force"], ["nodes.csv is a table to read", "another"]),
+    "twice the same column": (NODES.replace("age", "id"), EDGES, [], ["nodes.csv", "2 columns 'id'", "its own name"]),
+    "output is input": (
+        NODES,
+        EDGES,
+        ["--out", "nodes.csv", "--force"],
+        ["nodes.csv is one of the tables to read", "another"],
+    ),
     "encoding not json": (NODES, EDGES, ["--encoding-out", "e.txt"], ["e.txt", "--encoding-out", ".json"]),
     "no such like": (NODES, EDGES, ["--like", "gone.graph"], ["there is no file gone.graph"]),
 }
@@ -445,7 +450,7 @@ def test_one_sentence_and_nothing_written(case: str, folder: Path, capsys: pytes
         ({"a.csv": "id,x,label\n1,1,a\n", "b.csv": "id,x,label\n2,1,b\n1,2,b\n"}, ["b.csv, line 3", "a.csv, line 2"]),
         ({"a.csv": "id,x,label\n1,1,a\n", "b.csv": "id,x,label\n2,NaN,b\n"}, ["b.csv, line 2", "'x' is missing"]),
         ({"a.csv": "id,x,label\n1,1,a\n", "b.csv": "id,x,label\n"}, ["b.csv has no rows", "at least one node"]),
-        ({"a.csv": "id,x,label\n1,1,a\n", "sub/a.csv": "id,x,label\n2,2,b\n"}, ["a.csv", "called 'a' too", "rename"]),
+        ({"a.csv": "id,x,label\n1,1,a\n", "sub/a.csv": "id,x,label\n2,2,b\n"}, ["a.csv", "also called 'a'", "rename"]),
         ({"a.csv": "id,x,label\n1,1,a\n", "gone.csv": None}, ["there is no file gone.csv"]),
         ({"a.csv": "id,x,label\n1,1,a\n", "b.tsv": "id\tx\tlabel\n"}, ["b.tsv", "'.tsv'", ".csv or .parquet"]),
         ({"a.csv": "id,x,label\n1,1,a\n", "b.parquet": "id,x,label\n"}, ["b.parquet cannot be read", "as Parquet"]),
@@ -493,7 +498,7 @@ def test_the_verb_prints_what_became_of_every_column(capsys: pytest.CaptureFixtu
     write("id,[red]age,city,day,label\n007,1,Ulm,2024-01-01,b\n8,3,Bonn,2024-01-02,\nx,5,Ulm,2024-01-03,a\n")
     assert main(command("--drop", "city")) == 0
     out = capsys.readouterr().out
-    for part in ("[red]age", "standardised", "dropped as asked", "date32", "1 of 3 nodes have no label", "my.graph"):
+    for part in ("[red]age", "standardised", "left out on request", "date32", "1 of 3 nodes have no label", "my.graph"):
         assert part in out
     graph = Graph.load(Path("my.graph"))
     assert graph.name == "my"
@@ -504,7 +509,7 @@ def test_an_existing_graph_is_replaced_only_by_force(capsys: pytest.CaptureFixtu
     write()
     Path("my.graph").write_text("precious")
     assert main(command()) == 2
-    assert "my.graph exists already" in capsys.readouterr().err
+    assert "my.graph already exists" in capsys.readouterr().err
     assert Path("my.graph").read_text() == "precious"
     assert main(command("--force")) == 0
     assert Graph.load(Path("my.graph")).num_nodes == 3
@@ -618,7 +623,7 @@ def test_numbers_can_be_categories(suffix: str) -> None:
 
 def test_columns_of_edges_that_are_not_used_are_named() -> None:
     write(edges="source,target,amount,time\n007,8,1,2\n8,x,3,4\n")
-    assert "columns of the edges that are not used: amount, time" in load().notes
+    assert "unused edge columns: amount, time" in load().notes
     write()
     assert not any("not used" in note for note in load().notes)
 
@@ -712,8 +717,8 @@ def test_from_pyg_without_features_uses_the_degree() -> None:
             r"label 50000000 in y, so 50,000,001 classes for 2 labelled nodes; number",
         ),
         ({"y": np.array([0.5, 1])}, "one class as an integer"),
-        ({"y": ["a", "b"]}, "y of the type list, which is no tensor"),
-        ({"x": [object(), object()]}, "x of the type list, which is no tensor"),
+        ({"y": ["a", "b"]}, "y of the type list, which is not a tensor"),
+        ({"x": [object(), object()]}, "x of the type list, which is not a tensor"),
         ({"edge_index": torch.tensor([0, 1])}, r"edge_index of shape \[2\]"),
     ],
 )
@@ -775,7 +780,7 @@ def test_from_networkx_refuses() -> None:
         from_networkx(g)
     g = example_network()
     g.add_node("8", age=1, city="Ulm", active=True)
-    with pytest.raises(FedpubError, match="2 nodes that are written '8'"):
+    with pytest.raises(FedpubError, match="2 nodes named '8'"):
         from_networkx(g)
     g = example_network()
     g.add_node("new", city="Ulm", active=True)

@@ -1,4 +1,4 @@
-"""Who holds what: from one graph to the pieces of its clients, and to all pieces stacked."""
+"""Clients: a graph is partitioned, every client gets its subgraph, and subgraphs are stacked."""
 
 from fedpub.core.lazy import submodules
 

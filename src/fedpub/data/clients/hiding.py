@@ -1,4 +1,4 @@
-"""What a client hides from itself, so that a generator can learn what hidden neighbours look like (FedSage+).
+"""Nodes that a client hides, so that a generator learns what missing neighbours look like (FedSage+).
 
 Axes: N nodes, M nodes that lost neighbours, B sampled nodes, F features.
 """
@@ -15,13 +15,13 @@ from fedpub.core.rng import numpy_stream
 from fedpub.data.clients.subgraph import Subgraph
 from fedpub.data.graph import adjacency_of
 
-HELD_OUT, HIDDEN = 0.4, 0.5  # share of the nodes, of those that do not train, and the share of these that is hidden
-AT_ONCE = 1024  # nodes of a client that a step generates neighbours of: bounds the memory
-SAMPLED = 64  # nodes by which another client's generator is scored
+HELD_OUT, HIDDEN = 0.4, 0.5  # share of the nodes, none of them for training, and the hidden share of these
+AT_ONCE = 1024  # nodes of a client for which one step generates neighbours: bounds the memory
+SAMPLED = 64  # nodes on which another client's generator is scored
 
 
 def hidden_rows(graph: Subgraph, seed: int) -> Tensor:
-    """Which nodes of a client are hidden in phase one, [N] bool; never one whose label trains the classifier."""
+    """Which nodes of a client are hidden in phase one, [N] bool; never a training node of the classifier."""
     free = torch.arange(graph.num_nodes) if graph.links else torch.nonzero(~graph.train).flatten()
     order = numpy_stream(seed, "fedsage", "hidden", graph.id).permutation(len(free))
     held_out = order[: round(HELD_OUT * graph.num_nodes)]
@@ -39,9 +39,9 @@ def mended_rows(graph: Subgraph, seed: int) -> Tensor:
 
 
 def lost_neighbours(graph: Subgraph, hidden: Tensor, most: int, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Of the nodes that are left: how many hidden neighbours each had, which had any, and these (at most so many).
+    """For the visible nodes: the number of hidden neighbours, which nodes have any, and the features of up to `most`.
 
-    [N], [M], [M, most, F] and, which of these places are filled, [M, most]. M is at most AT_ONCE, then a sample.
+    [N], [M], [M, most, F], and a mask of the filled places, [M, most]. If M would exceed AT_ONCE, it is a sample.
     """
     a = adjacency_of(graph.edges, graph.num_nodes)[(~hidden).numpy()][:, hidden.numpy()].tocsr()
     lost = np.diff(a.indptr)
@@ -52,12 +52,12 @@ def lost_neighbours(graph: Subgraph, hidden: Tensor, most: int, seed: int) -> tu
 
 
 def sample(rows: np.ndarray, stream: np.random.Generator) -> np.ndarray:
-    """At most AT_ONCE of the rows, in their order."""
+    """At most AT_ONCE of the rows, in the same order."""
     return rows if len(rows) <= AT_ONCE else np.sort(stream.choice(rows, size=AT_ONCE, replace=False))
 
 
 def sampled_neighbours(graph: Subgraph, seed: int, number: int, most: int) -> tuple[Tensor, Tensor]:
-    """Neighbours of nodes that a client samples to score another's generator, [B, most, F] and [B, most]."""
+    """Neighbours of the nodes on which a client scores another's generator, [B, most, F], and their mask [B, most]."""
     a = adjacency_of(graph.edges, graph.num_nodes)
     candidates = np.flatnonzero(np.diff(a.indptr))
     candidates = candidates if len(candidates) else np.arange(graph.num_nodes)
@@ -66,7 +66,7 @@ def sampled_neighbours(graph: Subgraph, seed: int, number: int, most: int) -> tu
 
 
 def neighbours_of(a: Any, x: Any, most: int) -> tuple[Tensor, Tensor]:
-    """The features of the first neighbours in every row of an adjacency, padded with zeros, and which are there."""
+    """The features of the first neighbours in every row of an adjacency, padded with zeros, and their mask."""
     count = np.minimum(np.diff(a.indptr), most)
     known = np.arange(most) < count[:, None]
     place = a.indptr[:-1, None] + np.arange(most)

@@ -1,10 +1,10 @@
-"""Which pairs of nodes train, validate and test link prediction.
+"""Training, validation and test pairs for link prediction.
 
-A pair u < v has a number, v (v − 1) / 2 + u, so that the pairs that are no edges can be counted off and drawn
-uniformly, without trial and error. An edge has one role wherever it is held: what one client is judged by, no other
-trains on. (Who holds which node was decided on the whole graph, with all edges in sight.)
+A pair u < v has the number v (v − 1) / 2 + u, so that non-edges can be counted and drawn uniformly, without rejection.
+An edge has the same role at every client: no client trains on what another is evaluated on. (The partition itself was
+made on the whole graph, with all edges visible.)
 
-Axes: E edges, P pairs, K clients, N nodes of all clients one after the other.
+Axes: E edges, P pairs, K clients, N nodes of all clients.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ TRAIN, VAL, TEST = 0, 1, 2
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """Edges and as many pairs that are none, by which a model is judged."""
+    """Edges and as many non-edges on which a model is evaluated."""
 
     pairs: Tensor  # [2, P]
-    true: Tensor  # [P] bool: whether it is an edge
-    owner: Tensor  # [P] the client whose result it counts for
+    true: Tensor  # [P] bool: whether the pair is an edge
+    owner: Tensor  # [P] the client whose result it counts towards
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +38,8 @@ class Links:
     train: Tensor  # [2, E]
     val: Judged
     test: Judged
-    apart: Tensor  # [2, X] never drawn as a negative: the edges of every role, and what anybody is judged by
-    num_nodes: int  # the client's own, which come first; pairs with others are never drawn
+    apart: Tensor  # [2, X] never drawn as negatives: edges of every role, and all pairs used for evaluation
+    num_nodes: int  # the client's own, which come first; pairs with added nodes are never drawn
 
     def kept(self, rows: Tensor, num_nodes: int) -> Links:
         """The pairs between the given nodes, renumbered."""
@@ -61,19 +61,17 @@ class Links:
 
 
 class LinkSplit(NamedTuple):
-    """The roles of a graph's edges, and pairs that are no edges."""
+    """The roles of a graph's edges, and non-edges for evaluation."""
 
     role_E: Tensor
-    negatives: tuple[
-        dict[int, Tensor], ...
-    ]  # of every client, for validation and test: pairs [2, P] of the whole graph
+    negatives: tuple[dict[int, Tensor], ...]  # per client: {VAL: pairs [2, P], TEST: pairs} of the whole graph
 
 
 def split_links(edges: Tensor, num_nodes: int, nodes: tuple[Tensor, ...], seed: int, ratios: Ratios) -> LinkSplit:
-    """Every client's edges at random into three sets, and as many pairs without an edge to judge by.
+    """Assign every client's edges to three sets at random, with as many non-edges for evaluation.
 
-    An edge that several clients hold keeps the role it has at the first of them, and the others make up for it. An edge
-    between clients, which only the oracle sees, trains.
+    An edge that several clients hold keeps the role it has at the first of them; the others fill their sets from their
+    remaining edges. An edge between clients, which only the oracle sees, is a training edge.
     """
     check_ratios(ratios, "0.85 0.05 0.1")
     role_E = torch.full((edges.shape[1],), -1, dtype=torch.int8)
@@ -95,7 +93,7 @@ def split_links(edges: Tensor, num_nodes: int, nodes: tuple[Tensor, ...], seed: 
         position = torch.full((num_nodes,), -1, dtype=torch.int64)
         position[own] = torch.arange(len(own))
         drawn = own[_non_edges(position[edges[:, mine]], len(own), sum(wanted), stream)]
-        # Where there are too few, both sets lack some.
+        # If there are too few, both sets are smaller.
         first = round(drawn.shape[1] * wanted[0] / max(sum(wanted), 1))
         negatives.append({VAL: drawn[:, :first], TEST: drawn[:, first:]})
     role_E[role_E < 0] = TRAIN
@@ -103,7 +101,7 @@ def split_links(edges: Tensor, num_nodes: int, nodes: tuple[Tensor, ...], seed: 
 
 
 def _non_edges(edges: Tensor, num_nodes: int, count: int, stream: np.random.Generator) -> Tensor:
-    """Different pairs without an edge, [2, count]; fewer where there are no more."""
+    """Distinct pairs without an edge, [2, count]; fewer if the graph has no more."""
     taken = np.unique(pair_number(edges).numpy())
     total = num_nodes * (num_nodes - 1) // 2 - len(taken)
     rank = stream.choice(total, size=min(count, total), replace=False, shuffle=True)
@@ -114,9 +112,9 @@ def _non_edges(edges: Tensor, num_nodes: int, count: int, stream: np.random.Gene
 def links_of(
     edges: Tensor, num_nodes: int, own: Tensor, chosen: LinkSplit, judged: dict[int, Tensor]
 ) -> tuple[Tensor, Links]:
-    """The edges along which messages pass among the nodes `own`, and their links: those that train are the same.
+    """The edges for message passing among the nodes `own`, which are the training edges, and the links of these nodes.
 
-    `judged` has the nodes of each client that is reported on: a client itself, or all of them for the oracle.
+    `judged` has the nodes of each client that is reported: the client itself, or all clients for the oracle.
     """
     position = torch.full((num_nodes,), -1, dtype=torch.int64)
     position[own] = torch.arange(len(own))
@@ -194,9 +192,9 @@ class StackedLinks:
 
 
 def stack_links(parts: list[Links], sizes: list[int], reported: bool) -> StackedLinks:
-    """The links of clients with so many nodes, one after the other.
+    """The links of all clients in one stack; `sizes` are the clients' numbers of nodes.
 
-    `reported`: pairs count for the client that their owner names; else for the one that holds them.
+    `reported`: pairs count towards their owner; else towards the client that holds them.
     """
     start = (np.cumsum([0, *sizes])[:-1]).tolist()
     count = torch.tensor([own.train.shape[1] for own in parts])
@@ -219,20 +217,20 @@ def stack_links(parts: list[Links], sizes: list[int], reported: bool) -> Stacked
 
 @dataclass(frozen=True, eq=False)
 class NonEdges:
-    """The pairs of every client that may be drawn as negatives, counted off over all clients.
+    """The pairs that may be drawn as negatives, numbered over all clients.
 
     With the taken pairs' numbers t_0 < t_1 < ..., the r-th free pair has the number r + |{i : t_i − i ≤ r}|.
     """
 
-    gap_X: Tensor  # t_i − i over all clients one after the other
+    gap_X: Tensor  # t_i − i, of all clients
     first_K: Tensor  # the rank of each client's first free pair
-    count_K: Tensor  # how many free pairs it has
+    count_K: Tensor  # the number of its free pairs
     number_K: Tensor  # the number of its first pair
     start_K: Tensor  # its first node among the N
 
     @staticmethod
     def of(apart: list[Tensor], num_nodes: list[int], start: list[int]) -> NonEdges:
-        """Of clients with so many nodes, which start at the given rows."""
+        """For clients with these numbers of nodes, starting at these rows."""
         pairs_K = torch.tensor([n * (n - 1) // 2 for n in num_nodes])
         taken_K = torch.tensor([part.shape[1] for part in apart])
         number_K = torch.cumsum(pairs_K, 0) - pairs_K
@@ -246,9 +244,9 @@ class NonEdges:
         )
 
     def draw(self, seed: int, ids_K: Tensor, owner_E: Tensor, row_E: Tensor, *step: str | int) -> Tensor:
-        """A free pair for every example of a client, [2, E]; a node with itself where `count_K` is zero.
+        """A free pair for every training example, [2, E]; a node paired with itself where `count_K` is zero.
 
-        Counter-based: a pair depends on its client's number, the example's and the step alone.
+        Counter-based: a pair depends only on the client's number, the example's number and the step.
         """
         word_E = counter_words(stream_keys(seed, ids_K, "negatives", *step)[owner_E], row_E)
         rank_E = self.first_K[owner_E] + word_E % self.count_K[owner_E].clamp(min=1)

@@ -1,7 +1,7 @@
-"""Who holds which node: the scenarios of the paper and of practice.
+"""Partitions of a graph among clients: the paper's scenarios and others.
 
 Every scenario is a function of a graph, the number of clients and a seed; the same seed gives the same clients.
-Adjacencies are sparse throughout, so the cost grows with the edges.
+Adjacencies are sparse throughout, so the cost grows with the number of edges.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from fedpub.errors import FedpubError, unknown
 
 FORMAT = "fedpub-partition-1"
 SAMPLES = 5  # overlapping: clients drawn from each METIS community
-# Imbalanced: parts that go to a client on top of its first one, for every ten clients. The paper merges 5, 3, 2, 2
-# and 2 of 20 parts, which leaves eleven clients, not the ten it names; one more pair makes it ten.
+# Imbalanced: parts that a client gets in addition to its first one, for every ten clients. The paper merges 5, 3, 2, 2
+# and 2 of 20 parts, which leaves eleven clients, not the ten it states; merging one more pair makes it ten.
 MERGES = (4, 2, 1, 1, 1, 1, 0, 0, 0, 0)
 
 Nodes = tuple[Tensor, ...]  # the nodes of each client, ascending
@@ -54,7 +54,7 @@ class Partition:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of who holds what."""
+        """SHA-256 of the nodes of every client."""
         return hashlib.sha256(b"".join(part.numpy().tobytes() for part in self._tensors().values())).hexdigest()
 
     def _tensors(self) -> dict[str, Tensor]:
@@ -69,17 +69,17 @@ class Partition:
     def load(path: str | Path) -> Partition:
         tensors, header = read_tensors(Path(path))
         if header.get("format") != FORMAT:
-            raise FedpubError(f"{path} is not a partition of fedpub; make one with: fedpub data partition --help")
+            raise FedpubError(f"{path} is not a fedpub partition; create one with fedpub data partition")
         try:
             nodes = torch.split(tensors["nodes"], tensors["sizes"].tolist())
             names = header["scenario"], int(header["seed"]), header["graph"], header["digest"]
             return Partition(nodes, *names, json.loads(header["alpha"]))
         except (KeyError, ValueError, RuntimeError) as error:
-            raise FedpubError(f"{path} is damaged ({error}); make it again with fedpub data partition") from error
+            raise FedpubError(f"{path} is damaged ({error}); create it again with fedpub data partition") from error
 
 
 def partition(graph: Graph, scenario: str, clients: int | None = None, seed: int = 0, alpha: float = 0.5) -> Partition:
-    """Divide a graph among clients; `clients` may be left out for natural ones, `alpha` is dirichlet's."""
+    """Divide a graph among clients; natural clients need no number, and `alpha` is for dirichlet only."""
     if scenario not in SCENARIOS:
         raise unknown("scenario", scenario, SCENARIOS)
     count = _check_clients(graph, scenario, clients)
@@ -95,7 +95,7 @@ def partition(graph: Graph, scenario: str, clients: int | None = None, seed: int
 
 
 def cached_partition(graph: Graph, scenario: str, clients: int | None, seed: int, alpha: float = 0.5) -> Partition:
-    """The same, kept in the cache folder under a name that holds everything it depends on."""
+    """The same, cached under a file name that contains everything it depends on."""
     if scenario not in SCENARIOS:
         raise unknown("scenario", scenario, SCENARIOS)
     count = _check_clients(graph, scenario, clients)
@@ -110,7 +110,7 @@ def cached_partition(graph: Graph, scenario: str, clients: int | None, seed: int
 
 
 def _kept(path: Path, graph_digest: str) -> Partition | None:
-    """What the cache has under this name, unless it is damaged or another graph's: then it is made anew."""
+    """The cached partition of this name; None if there is none, or it is damaged or belongs to another graph."""
     try:
         found = Partition.load(path) if path.is_file() else None
     except FedpubError:
@@ -124,7 +124,7 @@ def _file_name(graph: str, digest: str, scenario: str, clients: int, seed: int, 
 
 
 def _check_clients(graph: Graph, scenario: str, clients: int | None) -> int:
-    """The number of clients, when the scenario can make that many."""
+    """The number of clients, if the scenario allows it."""
     if scenario == "natural":
         if graph.client is None:
             raise FedpubError(
@@ -153,7 +153,7 @@ def _check_clients(graph: Graph, scenario: str, clients: int | None) -> int:
 
 
 def default_scenario(clients: int | None) -> str:
-    """What is meant when nothing is said: the clients that a graph came with, or as many as are asked for."""
+    """The scenario if none is given: the graph's natural clients, or disjoint ones if their number is given."""
     return "natural" if clients is None else "disjoint"
 
 
@@ -163,19 +163,19 @@ def disjoint(graph: Graph, clients: int, seed: int, alpha: float) -> Nodes:
 
 
 def overlapping(graph: Graph, clients: int, seed: int, alpha: float) -> Nodes:
-    """METIS into a fifth as many communities; from each, five samples of half its nodes."""
+    """METIS into a fifth as many communities; five samples of half the nodes from each."""
     stream = numpy_stream(seed, "overlapping")
     nodes = []
     for community in _by_part(_metis(graph, clients // SAMPLES, seed)):
         for sample in range(SAMPLES):
-            half = (len(community) + sample % 2) // 2  # an odd node falls to every other client
+            half = (len(community) + sample % 2) // 2  # an odd node goes to every other client
             chosen = stream.permutation(community.numpy())[:half]
             nodes.append(torch.from_numpy(np.sort(chosen)))
     return tuple(nodes)
 
 
 def imbalanced(graph: Graph, clients: int, seed: int, alpha: float) -> Nodes:
-    """METIS into twice as many parts, of which some clients get several: of ten 5, 3, 2, 2, 2, 2, 1, 1, 1 and 1."""
+    """METIS into twice as many parts; some clients get several: ten clients get 5, 3, 2, 2, 2, 2, 1, 1, 1 and 1."""
     sizes = np.ones(clients, dtype=int)
     for client in range(clients):
         sizes[client] += min(MERGES[client % len(MERGES)], 2 * clients - sizes.sum())
@@ -198,19 +198,19 @@ def louvain(graph: Graph, clients: int, seed: int, alpha: float) -> Nodes:
 
 
 def leiden(graph: Graph, clients: int, seed: int, alpha: float) -> Nodes:
-    """Leiden's communities (modularity), cut and merged in the same way."""
+    """Leiden's communities (modularity), cut and merged like Louvain's."""
     found = _igraph(graph, seed).community_leiden(objective_function="modularity", n_iterations=10)
     return _merge_communities(np.asarray(found.membership), clients, seed)
 
 
 def random(graph: Graph, clients: int, seed: int, alpha: float) -> Nodes:
-    """Equal shares of the nodes, without regard to edges or labels."""
+    """Equal shares of the nodes, regardless of edges and labels."""
     order = numpy_stream(seed, "random").permutation(graph.num_nodes)
     return tuple(torch.from_numpy(np.sort(share)) for share in np.array_split(order, clients))
 
 
 def dirichlet(graph: Graph, clients: int, seed: int, alpha: float) -> Nodes:
-    """Label skew: each class is shared out by proportions drawn from Dirichlet(alpha); nodes without a label evenly."""
+    """Label skew: each class is divided in proportions drawn from Dirichlet(alpha); unlabelled nodes evenly."""
     if not 0 < alpha < float("inf"):
         raise FedpubError(f"dirichlet needs a positive alpha, not {alpha}; small values give more skew")
     stream = numpy_stream(seed, "dirichlet")
@@ -227,8 +227,8 @@ def dirichlet(graph: Graph, clients: int, seed: int, alpha: float) -> Nodes:
 
 
 def natural(graph: Graph, clients: int, seed: int, alpha: float) -> Nodes:
-    """The clients that the data came with."""
-    assert graph.client is not None  # _check_clients saw to it
+    """The clients that the graph itself defines."""
+    assert graph.client is not None  # checked in _check_clients
     return _by_part(graph.client.numpy(), clients)
 
 
@@ -258,7 +258,7 @@ def _metis(graph: Graph, parts: int, seed: int) -> np.ndarray:
 
 
 def _no_empty_part(part: np.ndarray, parts: int, stream: np.random.Generator) -> np.ndarray:
-    """Strong skew or a tiny graph can leave a part empty-handed: it takes a node of the largest one."""
+    """Strong skew or a tiny graph can leave a part empty: it gets a node of the largest one."""
     for empty in np.flatnonzero(np.bincount(part, minlength=parts) == 0):
         largest = np.bincount(part, minlength=parts).argmax()
         part[stream.choice(np.flatnonzero(part == largest))] = empty
@@ -275,7 +275,7 @@ def _igraph(graph: Graph, seed: int) -> Any:
 def _merge_communities(community: np.ndarray, clients: int, seed: int) -> Nodes:
     """Communities larger than a client's fair share are cut; then, largest first, each goes to a client with room.
 
-    Whom it joins is drawn at random, whatever the communities have in common: that is FedSage's experiment.
+    The client is drawn at random, even among dissimilar communities: that is FedSage's experiment.
     """
     fair = -(-len(community) // clients)
     pieces = []

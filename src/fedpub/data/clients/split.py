@@ -1,4 +1,4 @@
-"""Which nodes train, validate and test."""
+"""Training, validation and test nodes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LARGE: Ratios = (0.05, 0.475, 0.475)  # ogbn-arxiv
 
 
 class Split(NamedTuple):
-    """One boolean per node and set; a node without a label is in none of them."""
+    """One boolean per node and set; a node without a label is in no set."""
 
     train: Tensor  # [N]
     val: Tensor
@@ -27,9 +27,9 @@ class Split(NamedTuple):
 
 
 def split(graph: Graph, seed: int, ratios: Ratios = DEFAULT) -> Split:
-    """Labelled nodes at random into three sets.
+    """Assign labelled nodes to three sets at random.
 
-    Drawn on the whole graph, before it is divided: a node that several clients hold has the same role at each.
+    Drawn on the whole graph, before it is partitioned: a node has the same role at every client that holds it.
     """
     check_ratios(ratios, "0.2 0.4 0.4")
     labelled = torch.nonzero(graph.y >= 0).flatten().numpy()
@@ -42,8 +42,8 @@ def split(graph: Graph, seed: int, ratios: Ratios = DEFAULT) -> Split:
         sets.append(chosen)
     if not bool(sets[0].any()):
         raise FedpubError(
-            f"graph {graph.name!r} has {len(order)} labelled nodes, of which {ratios[0]:.0%} is none: "
-            "raise the first split ratio"
+            f"graph {graph.name!r} has {len(order)} labelled nodes, and {ratios[0]:.0%} of them rounds to none; "
+            "increase the first split ratio"
         )
     return Split(*sets)
 

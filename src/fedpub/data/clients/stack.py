@@ -1,6 +1,6 @@
-"""K subgraphs stacked: one block-diagonal adjacency, the nodes of all clients one after the other.
+"""K stacked subgraphs: one block-diagonal adjacency, the nodes of all clients concatenated.
 
-Axes: K clients, N nodes of all of them together, F features.
+Axes: K clients, N nodes of all clients, F features.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from fedpub.core.sparse import SparseRows, from_scipy
 from fedpub.data.clients.links import StackedLinks, stack_links
 from fedpub.data.clients.subgraph import Subgraph
 
-# On a CPU, inputs with a smaller share of non-zeros are multiplied sparse. In single precision that breaks even a
-# little under a half (`fedpub bench sparse`); torch's own sparse product, which does the others, under a tenth.
+# On a CPU, inputs with a smaller share of non-zeros use a sparse product. In single precision it breaks even a little
+# below a half (`fedpub bench sparse`); in other types, with torch's own sparse product, below a tenth.
 SPARSE_BELOW = {torch.float32: 0.45, torch.float64: 0.05}
 
 
 @dataclass(frozen=True, eq=False)
 class Clients:
-    """The clients that compute together: all in the simulator, one at a site."""
+    """The clients that are computed together: all in the simulator, one at a site."""
 
     ids_K: Tensor
     segments: Segments
     x: Rows
-    propagated: Rows | None  # one step along the edges; None where taking that step each time costs less
+    propagated: Rows | None  # after one step of message passing; None where it is cheaper to take that step each time
     adjacency: SparseRows  # [N, N]
     y_N: Tensor
     train_N: Tensor  # bool
     val_N: Tensor
     test_N: Tensor
-    num_train_K: Tensor  # training examples: nodes, or edges where links are learnt
+    num_train_K: Tensor  # training examples: nodes, or edges for link prediction
     train_rows: Tensor  # the positions of the training nodes
-    seen_x_KF: Tensor  # bool: which columns of x a client has a value in; the others cannot reach its model
+    seen_x_KF: Tensor  # bool: which columns of x a client has a value in; the others cannot affect its model
     seen_propagated_KF: Tensor
     report: Report
-    val_report: Report  # of the validation and test nodes among them
+    val_report: Report  # restricted to validation and test nodes
     test_report: Report
     num_features: int
     num_classes: int
@@ -63,21 +63,21 @@ class Clients:
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """Whose result is reported on which nodes; the oracle's one model is reported for every client."""
+    """Which client's result counts which nodes; the oracle's one model is reported for every client."""
 
     rows_M: Tensor  # positions among the N nodes
-    owner_M: Tensor  # for which reported client; judged links name theirs themselves
+    owner_M: Tensor  # the reported client; evaluated links have an owner of their own
     model_R: Tensor  # the model behind each reported client
 
     @staticmethod
     def of(nodes: tuple[Tensor, ...]) -> Report:
-        """One model on all nodes, reported for the clients that hold some of them."""
+        """One model for all nodes, reported for each client on the nodes that it holds."""
         owner_M = torch.repeat_interleave(torch.arange(len(nodes)), torch.tensor([len(own) for own in nodes]))
         return Report(torch.cat(nodes), owner_M, torch.zeros(len(nodes), dtype=torch.int64))
 
     @staticmethod
     def own(subgraphs: Sequence[Subgraph]) -> Report:
-        """Every client on its own nodes, one client after the other."""
+        """Every client on its own nodes, in the order of the stack."""
         clients, sizes = torch.arange(len(subgraphs)), torch.tensor([own.num_nodes for own in subgraphs])
         owner_N = torch.repeat_interleave(clients, sizes)
         return Report(torch.arange(len(owner_N)), owner_N, clients)
@@ -87,7 +87,7 @@ class Report:
         return len(self.model_R)
 
     def only(self, chosen_N: Tensor) -> Report:
-        """The reported nodes that were chosen."""
+        """Only the reported nodes that are chosen."""
         inside = chosen_N[self.rows_M]
         return Report(self.rows_M[inside], self.owner_M[inside], self.model_R)
 
@@ -102,7 +102,7 @@ def stack(
     dtype: torch.dtype = torch.float32,
     report: Report | None = None,
 ) -> Clients:
-    """Any number of clients side by side; what a client computes does not depend on its neighbours here."""
+    """Any number of clients in one stack; what a client computes does not depend on the others."""
     device = torch.device(device)
     segments = Segments.of([len(own.y) for own in subgraphs], dtype, device)
     adjacency = sp.block_diag([own.adjacency for own in subgraphs], format="csr")
@@ -135,8 +135,8 @@ def stack(
 
 
 def step_is_cheaper(subgraphs: list[Subgraph], device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether to multiply sparse features by weights and then go along the edges, instead of the denser features after
-    that step: on a CPU, where a sparse product takes as long as it has entries."""
+    """Whether to multiply the sparse features by the weights and then propagate, rather than to multiply the denser
+    propagated features: on a CPU, where the time of a sparse product grows with its entries."""
     if device.type != "cpu" or not all(sp.issparse(own.x) for own in subgraphs):
         return False
     before = sum(own.x.nnz + own.adjacency.nnz for own in subgraphs)
@@ -146,7 +146,7 @@ def step_is_cheaper(subgraphs: list[Subgraph], device: torch.device, dtype: torc
 
 
 def _rows(parts: list[Any], segments: Segments, device: torch.device, dtype: torch.dtype) -> Rows:
-    """Sparse or padded where the device gains from it."""
+    """Sparse or padded where that is faster on the device."""
     columns = parts[0].shape[1]  # some versions of torch refuse a sparse matrix without any
     if device.type == "cpu" and columns and all(sp.issparse(part) for part in parts):
         entries = sum(part.shape[0] * columns for part in parts)

@@ -1,4 +1,4 @@
-"""What the clients of a partition look like: the paper's table of statistics, and what else one should know.
+"""Statistics of a partition: the paper's table, and more.
 
 Edges are counted in both directions, as the paper does.
 """
@@ -30,7 +30,7 @@ class GraphStatistics:
 
 @dataclass(frozen=True)
 class PartitionStatistics:
-    """Means over the clients where nothing else is said."""
+    """Means over the clients unless stated otherwise."""
 
     dataset: str
     scenario: str
@@ -41,11 +41,11 @@ class PartitionStatistics:
     clustering: float
     heterogeneity: float  # median Jensen-Shannon distance of the label distributions, over all pairs of clients
     heterogeneity_mean: float
-    missing_edges: int  # in all: both ends are held by somebody, but no client holds both
+    missing_edges: int  # in total: both ends are held, but by no client together
     isolated_nodes: float
     classes_per_client: float
     training_nodes: tuple[int, ...]  # of each client
-    graph: GraphStatistics  # before it was divided
+    graph: GraphStatistics  # before it was partitioned
     per_client: tuple[GraphStatistics, ...]
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What one client holds: its piece of the graph, without the edges that lead to other pieces.
+"""A client's subgraph: its nodes and the edges between them, without edges to other clients.
 
 Axes: N nodes, F features, E edges.
 """
@@ -24,18 +24,18 @@ Propagation = Literal["symmetric", "mean"]
 
 @dataclass(frozen=True, eq=False)
 class Subgraph:
-    """A client's nodes and edges, ready to be stacked: nothing in it changes while training."""
+    """A client's nodes and edges, ready to be stacked; constant during training."""
 
-    id: int  # the client's number in the experiment; its random streams are named by it
-    nodes: Tensor  # [N] the number of each node in the whole graph; -1 where another client or a generator gave it
-    x: Any  # [N, F] SciPy CSR in double precision; a NumPy array where generated features are among them
-    edges: Tensor  # [2, E] pairs u < v along which messages pass
+    id: int  # the client's number in the experiment; part of the names of its random streams
+    nodes: Tensor  # [N] the number of each node in the whole graph; -1 for one from another client or a generator
+    x: Any  # [N, F] SciPy CSR in double precision; a NumPy array if it contains generated features
+    edges: Tensor  # [2, E] pairs u < v for message passing
     y: Tensor  # [N]
     train: Tensor  # [N] bool
     val: Tensor
     test: Tensor
     propagation: Propagation
-    links: Links | None = None  # where links are what is learnt
+    links: Links | None = None  # for link prediction
 
     @property
     def num_nodes(self) -> int:
@@ -47,22 +47,22 @@ class Subgraph:
         return normalised_adjacency(self.edges, self.num_nodes, self.propagation)
 
     def forget(self) -> None:
-        """Drop what can be computed again."""
+        """Drop what can be recomputed."""
         for name in ("adjacency", "propagated"):
             self.__dict__.pop(name, None)
 
     @cached_property
     def propagated(self) -> Any:
-        """The features after one step along the edges, of the kind of `x`: layer one never propagates."""
+        """The features after one step of message passing, of the same type as `x`: layer one never propagates."""
         return self.adjacency.astype(self.x.dtype) @ self.x
 
     @property
     def num_train(self) -> int:
-        """Its training examples."""
+        """The number of training examples."""
         return int(self.train.sum()) if self.links is None else self.links.train.shape[1]
 
     def kept(self, rows: Tensor) -> Subgraph:
-        """The given nodes, ascending, and what is between them."""
+        """The subgraph of the given nodes, in ascending order."""
         return replace(
             self,
             nodes=self.nodes[rows],
@@ -76,11 +76,11 @@ class Subgraph:
         )
 
     def extended(self, added: Added) -> Subgraph:
-        """With nodes from elsewhere after its own: they pass messages, but nobody learns or judges anything on them."""
+        """With added nodes after its own: they pass messages, but are in no training, validation or test set."""
         count = added.x.shape[0]
         if not count:
             return self
-        nobody = torch.zeros(count, dtype=torch.bool)
+        no_node = torch.zeros(count, dtype=torch.bool)
         unknown = torch.full((count,), -1, dtype=torch.int64)
         return replace(
             self,
@@ -88,17 +88,17 @@ class Subgraph:
             x=_joined(self.x, added.x),
             edges=torch.cat([self.edges, torch.stack([added.anchor, self.num_nodes + added.node])], dim=1),
             y=torch.cat([self.y, unknown]),
-            train=torch.cat([self.train, nobody]),
-            val=torch.cat([self.val, nobody]),
-            test=torch.cat([self.test, nobody]),
+            train=torch.cat([self.train, no_node]),
+            val=torch.cat([self.val, no_node]),
+            test=torch.cat([self.test, no_node]),
         )
 
 
 @dataclass(frozen=True, eq=False)
 class Added:
-    """Nodes that a client's graph gets from elsewhere, each with edges to nodes that it has, in both directions."""
+    """Nodes that a client adds to its graph, with edges in both directions to its own nodes."""
 
-    x: Any  # [A, F] SciPy CSR, or a NumPy array where nearly nothing is zero
+    x: Any  # [A, F] SciPy CSR, or a NumPy array if there are few zeros
     anchor: Tensor  # [E] the client's node of each new edge
     node: Tensor  # [E] the added node, 0 .. A - 1
 
@@ -110,7 +110,7 @@ def _joined(own: Any, added: Any) -> Any:
 
 
 def normalised_adjacency(edges: Tensor, num_nodes: int, kind: Propagation) -> Any:
-    """GCN's D^-1/2 (A + I) D^-1/2, or the mean over neighbours D^-1 A (zero for a node without any)."""
+    """GCN's D^-1/2 (A + I) D^-1/2, or the mean over neighbours D^-1 A (zero for an isolated node)."""
     a = adjacency_of(edges, num_nodes).astype(np.float64)
     if kind == "symmetric":
         a = a + sp.identity(num_nodes, format="csr")

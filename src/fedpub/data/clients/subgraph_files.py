@@ -1,4 +1,4 @@
-"""A client's piece of a graph as a file: what one site gets where a graph is divided for a trial."""
+"""A client's subgraph as a file: what a site gets when a graph is partitioned for a trial."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def write_subgraph(path: Path, own: Subgraph, classes: tuple[str, ...]) -> None:
 
 
 def read_subgraph(path: Path) -> tuple[Subgraph, tuple[str, ...]]:
-    """A piece and the names of all classes."""
+    """A subgraph and the names of all classes."""
     tensors, header = read_tensors(path)
     if header.get("format") != FORMAT:
         raise FedpubError(f"{path} is not a piece of a graph (format {header.get('format')!r}); divide the graph again")
@@ -62,7 +62,7 @@ def _links(tensors: dict[str, Tensor], num_nodes: int) -> Links | None:
 
 
 def subgraph_digest(own: Subgraph) -> str:
-    """SHA-256 of what a client computes with, so that nobody goes on with other data than it began with."""
+    """SHA-256 of a client's data, so that a run is never resumed with different data."""
     sha = hashlib.sha256()
     x = own.x.copy()
     x.sort_indices()

@@ -35,20 +35,20 @@ NaturalClients = tuple[Tensor, tuple[str, ...]]  # the client of every node, and
 
 @dataclass(frozen=True, eq=False)
 class Imported:
-    """A graph and what became of the table it was made from."""
+    """A graph, and what every column of its table became."""
 
     graph: Graph
     encoding: Encoding
-    columns: Mapping[str, str]  # every column of the node table: what it is now, or why it is left out
+    columns: Mapping[str, str]  # for every column of the node table, what it became or why it is left out
     notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Choices:
-    """What was said about the columns of a table."""
+    """The user's choices about the columns of a table."""
 
     label: str
-    fates: Mapping[str, str]  # of the columns that become no features
+    fates: Mapping[str, str]  # what the columns are that do not become features
     categorical: Collection[str] = ()
     many_classes: bool = False
     like: Encoding | None = None
@@ -69,7 +69,7 @@ def build(
         kept = tuple(column for column in fitted.values() if isinstance(column, Column)) or (fit_degree(degree_N),)
     else:
         kept = _columns_of(like, table, fates)
-        fitted = dict.fromkeys(free, "left out: not in the encoding given with --like")
+        fitted = dict.fromkeys(free, "left out: not in the given encoding")
         fitted |= {column.name: column for column in kept if column.kind != "degree"}
     encoding = Encoding(kept, classes)
     client, client_names = clients or (None, ())
@@ -95,9 +95,9 @@ def _notes(graph: Graph, encoding: Encoding, ends_2E: Tensor) -> tuple[str, ...]
     if unlabelled := int((graph.y < 0).sum()):
         notes.append(f"{unlabelled:,} of {graph.num_nodes:,} nodes have no label")
     if loops or repeated:
-        notes.append(f"edges dropped: {loops:,} from a node to itself, {repeated:,} given before (in either direction)")
+        notes.append(f"edges dropped: {loops:,} self-loops, {repeated:,} repeated (in either direction)")
     if encoding.columns[0].kind == "degree":
-        notes.append("no column is a feature, so log(1 + degree) is: " + str(encoding.columns[0]))
+        notes.append("no column is a feature, so log(1 + degree) is used: " + str(encoding.columns[0]))
     if graph.client is not None:
         sizes = torch.bincount(graph.client, minlength=len(graph.client_names)).tolist()
         sized = [f"{client} ({size:,} nodes)" for client, size in zip(graph.client_names, sizes, strict=True)]
@@ -132,14 +132,13 @@ def _classes(table: Table, chosen: Choices) -> tuple[str, ...]:
             kind = "numbers" if fractions else "values"
             raise FedpubError(
                 f"{table.source}: column {label_column!r} has {len(found):,} different {kind} in {len(labels):,} rows, "
-                "too many to be classes; group them into a few, choose another --label column, or insist with "
-                "`many_classes=True`"
+                "too many to be classes; group them, choose another --label column, or confirm with `many_classes=True`"
             )
     return found
 
 
 def _are_fractions(labels: Sequence[str]) -> bool:
-    """Whether all are numbers, and some no integers: a quantity rather than a class."""
+    """Whether all are numbers and some are not integers: a quantity rather than a class."""
     try:
         numbers = [float(label) for label in labels]
     except ValueError:
@@ -151,11 +150,11 @@ def _columns_of(like: Encoding, table: Table, taken: Collection[str]) -> tuple[C
     for column in like.columns:
         if column.kind == "degree":
             continue
-        table.require("column (the encoding given with --like needs it)", column.name)
+        table.require("column (needed by the given encoding)", column.name)
         if column.name in taken:
             raise FedpubError(
-                f"{table.source}: the encoding given with --like needs the column {column.name!r} as a feature; "
-                "do not drop it or use it otherwise"
+                f"{table.source}: the encoding of `like` needs the column {column.name!r} as a feature; "
+                "do not drop it or use it for anything else"
             )
     return like.columns
 

@@ -1,4 +1,4 @@
-"""How the columns of a table become features: decided once, kept with the graph, applied alike by every site.
+"""How the columns of a table become features: decided once, stored with the graph, the same at every site.
 
 Axes: N nodes, F features.
 """
@@ -26,8 +26,8 @@ from fedpub.errors import FedpubError
 
 META_KEY = "encoding"  # where a graph keeps its encoding
 MAX_CATEGORIES = 100
-TOO_LARGE = 1e30  # the square of a larger number may not fit where means and deviations are taken
-SPARSE_FROM, SPARSE_BELOW = 64, 0.1  # more features than this and fewer of them non-zero: stored sparse
+TOO_LARGE = 1e30  # the square of a larger number may overflow in means and deviations
+SPARSE_FROM, SPARSE_BELOW = 64, 0.1  # with more features and a smaller share of non-zeros, they are stored sparse
 SHOWN = 8
 TRUTH = ("false", "true", "0", "1")
 
@@ -37,7 +37,7 @@ Kind = Literal["numeric", "boolean", "category", "degree"]
 
 @dataclass(frozen=True)
 class Column:
-    """How one column becomes features; `degree` is log(1 + a node's degree), for tables without any feature."""
+    """How one column becomes features; `degree` is log(1 + degree of the node), for tables without features."""
 
     name: str
     kind: Kind
@@ -59,7 +59,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Encoding:
-    """What every site must share: the columns in order, and the classes."""
+    """What all sites must share: the columns in order, and the classes."""
 
     columns: tuple[Column, ...]
     classes: tuple[str, ...]
@@ -75,7 +75,7 @@ class Encoding:
 
     @staticmethod
     def read(path: Path) -> Encoding:
-        """The encoding of an imported graph, or one that was written alone as JSON."""
+        """The encoding of an imported graph, or one in a JSON file of its own."""
         try:
             if path.suffix == ".json":
                 return Encoding.from_json(path.read_text(encoding="utf-8"))
@@ -83,33 +83,34 @@ class Encoding:
         except FileNotFoundError as error:
             raise FedpubError(f"there is no file {path}") from error
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise FedpubError(f"{path} holds no encoding of columns; give what fedpub data import wrote") from error
+            raise FedpubError(
+                f"{path} has no encoding of columns; give a graph or an encoding that fedpub data import wrote"
+            ) from error
 
 
 def some(names: Sequence[str]) -> str:
-    """The first few names, for a sentence that stays readable."""
+    """The first few names, to keep a sentence short."""
     return ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
 
 
 def fit_column(table: Table, name: str, categorical: bool = False) -> Column | str:
-    """How to encode a column, or why it is left out; a `categorical` one holds names, even where these are numbers."""
-    remedy = f"correct it, or drop the column (--drop {name})"
+    """How to encode a column, or why it is left out; a `categorical` one is one-hot even if it holds numbers."""
+    remedy = f"correct it, or leave the column out with `drop={name}`"
     content = table.content(name)
     if categorical and content in ("numbers", "truth values", "text"):
         count = len(pc.unique(table.text(name).drop_null()))
         if count > MAX_CATEGORIES:
             raise FedpubError(
                 f"{table.source}: column {name!r} has {count:,} different values, more than the {MAX_CATEGORIES} that "
-                "a `categorical` column may have; group them, as zip codes by their first digits"
+                "a `categorical` column may have; group them, such as zip codes by their first digits"
             )
         return _fit_text(table, name, remedy)
     match content:
         case "nothing":
             return "left out: every cell is empty"
         case "other":
-            return (
-                f"left out: {table.type_name(name)} is neither numbers, text nor truth values; turn it into one of them"
-            )
+            kind = table.type_name(name)
+            return f"left out: {kind} is neither numbers, text nor truth values; convert it to one of these"
         case "numbers":
             values = _numbers(table, name, remedy)
             return _fit_numbers(name, "numeric", values) or f"left out: always {values[0]:g}"
@@ -125,31 +126,29 @@ def _fit_text(table: Table, name: str, remedy: str) -> Column | str:
     categories = sorted(pc.unique(texts.drop_null()).to_pylist())
     if len(categories) > MAX_CATEGORIES:
         numbers = are_numbers(texts)
-        if 2 * pc.sum(numbers).as_py() > len(texts):  # a single typing error must not cost a numeric column
+        if 2 * pc.sum(numbers).as_py() > len(texts):  # one typo must not turn a numeric column into text
             row = first_row(numbers, False)
             raise FedpubError(
                 f"{table.place(row)}: {texts[row].as_py()!r} in column {name!r} is not a number, as most are; {remedy}"
             )
         return (
             f"left out: text with {len(categories):,} different values, more than {MAX_CATEGORIES}; "
-            "group them into fewer, or turn them into numbers"
+            "group them, or convert them to numbers"
         )
     _codes(texts, categories, table, name, remedy)
-    return (
-        Column(name, "category", categories=tuple(categories))
-        if len(categories) > 1
-        else (f"left out: always {categories[0]}")
-    )
+    if len(categories) == 1:
+        return f"left out: always {categories[0]}"
+    return Column(name, "category", categories=tuple(categories))
 
 
 def fit_degree(degree_N: Tensor) -> Column:
-    """The one feature of a graph that has no feature columns."""
-    # Where all nodes have one degree, it stays as it is: standardised it would be nothing.
+    """The only feature of a graph without feature columns."""
+    # If all nodes have the same degree it is not standardised, which would make it zero.
     return _fit_numbers("degree", "degree", _log_degree(degree_N)) or Column("degree", "degree")
 
 
 def fit_classes(labels: Iterable[str]) -> tuple[str, ...]:
-    """The distinct labels in order, numerically where all are numbers."""
+    """The distinct labels in order; in numerical order if all are numbers."""
     distinct = sorted(set(labels))
     try:
         numbers = {label: float(label) for label in distinct}
@@ -159,7 +158,7 @@ def fit_classes(labels: Iterable[str]) -> tuple[str, ...]:
 
 
 def encode(columns: Sequence[Column], table: Table, degree_N: Tensor) -> Tensor:
-    """The features [N, F] of a table, dense or sparse as the columns alone decide: every site gets the same."""
+    """The features [N, F] of a table; dense or sparse depending on the columns only, so that all sites agree."""
     n, width = len(degree_N), sum(column.width for column in columns)
     offset = np.cumsum([0, *(column.width for column in columns)])
     blocks = (_encode_column(column, table, degree_N) for column in columns)
@@ -176,7 +175,7 @@ def encode(columns: Sequence[Column], table: Table, degree_N: Tensor) -> Tensor:
 
 
 def encode_degree(column: Column, degree_N: Tensor) -> Tensor:
-    """The features [N, 1] of a graph that has none of its own."""
+    """The features [N, 1] of a graph without feature columns."""
     return torch.from_numpy(_standardise(column, _log_degree(degree_N))).unsqueeze(1)
 
 
@@ -187,14 +186,14 @@ def encode_labels(table: Table, name: str, classes: Sequence[str]) -> Tensor:
     row = first_row(pc.and_(pc.is_null(codes), pc.is_valid(labels)), True)
     if row >= 0:
         raise FedpubError(
-            f"{table.place(row)}: label {labels[row].as_py()!r} is unknown to the encoding given with --like; "
+            f"{table.place(row)}: label {labels[row].as_py()!r} is not in the encoding given with `like`; "
             f"correct it, or import every site again with all classes (now {some(classes)})"
         )
     return torch.from_numpy(pc.fill_null(codes, NO_LABEL).to_numpy(zero_copy_only=False).astype(np.int64))
 
 
 def _encode_column(column: Column, table: Table, degree_N: Tensor) -> tuple[Any, Any]:
-    """For each row the one feature of the column's block that is set, and its value."""
+    """For each row, the one feature of the column's block that is set, and its value."""
     remedy = "correct it: the encoding needs it"
     match column.kind:
         case "category":
@@ -215,9 +214,9 @@ def _standardise(column: Column, values: Floats) -> np.ndarray[Any, np.dtype[np.
 
 
 def _fit_numbers(name: str, kind: Kind, values: Floats) -> Column | None:
-    """The column's mean and deviation; nothing where it is constant."""
+    """The column with its mean and deviation; None if it is constant."""
     std = float(values.std())
-    # Rounding gives a constant 0.1 a deviation above 0, and numbers near the smallest one of 0.
+    # By rounding, a constant 0.1 has a deviation above 0, and numbers near the smallest float one of 0.
     return None if values.min() == values.max() or std == 0 else Column(name, kind, float(values.mean()), std)
 
 

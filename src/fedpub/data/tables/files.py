@@ -1,4 +1,4 @@
-"""CSV and Parquet files as one table that can say where each of its rows stands."""
+"""CSV and Parquet files as one table that knows the file and line of each row."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from fedpub.errors import FedpubError, unknown
 
 SUFFIXES = (".csv", ".parquet")
 EMPTY = ("",)
-MISSING = ("", "#N/A", "N/A", "NA", "NULL", "NaN", "n/a", "nan", "null")  # how a CSV spells a cell without a value
+MISSING = ("", "#N/A", "N/A", "NA", "NULL", "NaN", "n/a", "nan", "null")  # spellings of a missing cell in CSV files
 Content = Literal["numbers", "truth values", "text", "nothing", "other"]
 
 DELIMITERS = (",", ";", "\t", "|")
 NAMED_DELIMITERS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";"}
-LOOKED_AT = 1 << 16  # bytes, to find a file's encoding and delimiter
+LOOKED_AT = 1 << 16  # bytes, to detect a file's encoding and delimiter
 
-csv.field_size_limit(2**31 - 1)  # used only to find the line of an error, which a long text must not prevent
+csv.field_size_limit(2**31 - 1)  # the csv module only finds the line of an error; a long text must not stop it
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """How CSV files are written; what is None is found by a look at the file."""
+    """How CSV files are written; None is detected from the file."""
 
     delimiter: str | None = None
     encoding: str | None = None
@@ -56,14 +56,14 @@ class Dialect:
             return NAMED_DELIMITERS.get(self.delimiter, self.delimiter), encoding
         lines = re.sub(r'"[^"]*"', "", start.decode(encoding, errors="replace")).splitlines()
         header = next((line for line in lines if line.strip()), "")
-        return max(DELIMITERS, key=header.count), encoding  # the first where none or several are as frequent
+        return max(DELIMITERS, key=header.count), encoding  # on a tie, the first
 
 
 FOUND = Dialect()
 
 
 def _encoding_of(start: bytes) -> str:
-    """Of a file that starts like this: by its mark, by the zeros that UTF-16 has in plain text, else UTF-8."""
+    """The encoding of a file that starts like this: by its BOM, by the zeros of UTF-16 in plain text, else UTF-8."""
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     even, odd = start[::2].count(0), start[1::2].count(0)
@@ -77,8 +77,8 @@ class Table:
     """Rows of one or several sources with the same columns."""
 
     parts: tuple[pa.Table, ...]
-    source: str  # "nodes.csv": opens a sentence about no row in particular
-    place: Callable[[int], str]  # 5 -> "nodes.csv, line 7": where a person finds this row
+    source: str  # "nodes.csv": the start of a message about the whole table
+    place: Callable[[int], str]  # 5 -> "nodes.csv, line 7": where a user finds this row
     unused: tuple[str, ...] = ()  # columns that were not read
 
     @property
@@ -100,7 +100,7 @@ class Table:
         return found.pop() if len(found) == 1 else "text" if found else "nothing"
 
     def text(self, column: str) -> pa.Array:
-        """A column as strings, null where nothing is given."""
+        """A column as strings; null where the cell is empty."""
         try:
             return self._cast(column, pa.large_string())
         except pa.ArrowException as error:
@@ -139,17 +139,17 @@ def content(kind: pa.DataType) -> Content:
 
 
 def are_numbers(texts: pa.Array) -> pa.Array:
-    """Which strings can be read as a number; null stays null."""
+    """Which strings are numbers; null stays null."""
     return pc.match_substring_regex(texts, r"(?i)^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|inf|infinity|nan)$")
 
 
 def first_row(values: pa.Array, value: Any) -> int:
-    """The first row that holds `value` (None: nothing); -1 where no row does."""
+    """The first row with `value` (None: an empty one); -1 if there is none."""
     return int(pc.index(pc.is_null(values), True).as_py() if value is None else pc.index(values, value).as_py())
 
 
 def plain(table: pa.Table, verbatim: Collection[str] = (), missing: Sequence[str] = EMPTY) -> pa.Table:
-    """Strings of one Arrow type, null where missing (in verbatim columns: where empty), and no dictionaries."""
+    """All strings of one Arrow type, null if missing (in verbatim columns: if empty), and no dictionaries."""
     for i, name in enumerate(table.column_names):
         column = table.column(i)
         if pa.types.is_dictionary(column.type):
@@ -168,15 +168,15 @@ def read_tables(
 ) -> Table:
     """Files with the same columns as one table.
 
-    `verbatim` and `text` name columns to read as strings, so that "007" stays "007"; in CSV files "NA" and its like
-    are a missing cell, except in the verbatim columns, where only an empty cell is.
+    `verbatim` and `text` name columns to read as strings, so that "007" stays "007"; in CSV files "NA" and the like
+    are missing cells, except in verbatim columns, where only an empty cell is missing.
     """
     first, *others = columns = [header(path, dialect) for path in paths]
     for path, names in zip(paths[1:], others, strict=True):
         if different := set(first) ^ set(names):
             name = min(different)
             has, lacks = (path, paths[0]) if name in names else (paths[0], path)
-            raise FedpubError(f"{lacks} has no column {name!r}, but {has} has; give all node files the same columns")
+            raise FedpubError(f"{lacks} has no column {name!r}, but {has} does; give all node files the same columns")
     parts = [_read(path, names, verbatim, text, dialect) for path, names in zip(paths, columns, strict=True)]
     # A column with "A1" in one file and only "17" in another is text in both.
     mixed = [name for name in first if len({content(part.column(name).type) for part in parts} - {"nothing"}) > 1]
@@ -208,7 +208,7 @@ def read_edges(paths: Sequence[Path], source: str | None, target: str | None, di
 
 
 def header(path: Path, dialect: Dialect = FOUND) -> list[str]:
-    """The names of a file's columns, in a CSV file without spaces around them."""
+    """The names of a file's columns; in a CSV file without surrounding spaces."""
     if path.suffix.lower() not in SUFFIXES:
         raise FedpubError(f"{path} has the suffix {path.suffix!r}; give a table that ends in {' or '.join(SUFFIXES)}")
     try:
@@ -224,7 +224,7 @@ def header(path: Path, dialect: Dialect = FOUND) -> list[str]:
         raise FedpubError(f"{path} is empty; its first line must name the columns")
     name, count = Counter(names).most_common(1)[0]
     if count > 1:
-        raise FedpubError(f"{path} has {count} columns {name!r}; give each a name of its own")
+        raise FedpubError(f"{path} has {count} columns {name!r}; give each column its own name")
     return names
 
 
@@ -250,7 +250,7 @@ def _read_csv(path: Path, columns: list[str], text: Collection[str], dialect: Di
         null_values=list(MISSING),
     )
     parse = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    plainly = encoding in ("utf-8", "utf-8-sig")  # which Arrow reads itself, mark or not
+    plainly = encoding in ("utf-8", "utf-8-sig")  # which Arrow reads itself, with or without a BOM
     read = pyarrow.csv.ReadOptions(encoding="utf8" if plainly else encoding)
     try:
         table = pyarrow.csv.read_csv(path, read_options=read, parse_options=parse, convert_options=convert)
@@ -269,9 +269,9 @@ def _read_csv(path: Path, columns: list[str], text: Collection[str], dialect: Di
             "put a text that contains a comma in double quotes"
         ) from None
     for name in table.column_names:
-        if pa.types.is_binary(table.column(name).type):  # what Arrow makes of text in another encoding
+        if pa.types.is_binary(table.column(name).type):  # how Arrow returns text in another encoding
             raise FedpubError(
-                f"{path}: column {name!r} is not in UTF-8; save the file as UTF-8, or give its `encoding`, as "
+                f"{path}: column {name!r} is not in UTF-8; save the file as UTF-8, or give its encoding, such as "
                 "`encoding=latin-1`"
             )
     return table.rename_columns(columns)
@@ -285,7 +285,7 @@ def _table(paths: Sequence[Path], parts: Sequence[pa.Table], dialect: Dialect) -
         path, row = paths[file], row - ends[file] + parts[file].num_rows
         if path.suffix.lower() == ".parquet":
             return f"{path}, row {row + 1}"
-        line, _ = next(islice(_csv_lines(path, dialect), row + 1, None))  # one further: the header
+        line, _ = next(islice(_csv_lines(path, dialect), row + 1, None))  # + 1 for the header
         return f"{path}, line {line}"
 
     return Table(tuple(parts), ", ".join(map(str, paths)), place)
@@ -296,7 +296,7 @@ def _first_line(path: Path, dialect: Dialect) -> list[str]:
 
 
 def _csv_lines(path: Path, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
-    """Every row that is not blank and the line it starts on, as an editor counts: quoted text may span lines."""
+    """Every row that is not blank, with the line on which it starts; quoted text may span lines."""
     delimiter, encoding = dialect.of(path)
     with path.open(newline="", encoding=encoding, errors="replace") as file:
         reader, line = csv.reader(file, delimiter=delimiter), 1

@@ -38,22 +38,23 @@ def from_tables(
     like: Encoding | None = None,
     name: str = "graph",
 ) -> Imported:
-    """A graph from files of nodes and of edges; with several node files, each is a client.
+    """A graph from node files and edge files; with several node files, each is a client.
 
-    Every column but id, label, client and the dropped ones becomes features; numbers in `categorical` columns count as
-    names; `like` encodes as another graph was. Delimiter and encoding of CSV files are found unless they are given.
+    Every column except id, label, client and the dropped ones becomes features; `categorical` columns are one-hot even
+    if they hold numbers; `like` reuses the encoding of another graph. Delimiter and encoding of CSV files are detected
+    unless they are given.
     """
     if not nodes or not edges:
-        raise FedpubError("no node file or no edge file is given; give at least one of each, --nodes and --edges")
+        raise FedpubError("a graph needs at least one node file and one edge file; give both `nodes` and `edges`")
     if len(nodes) > 1 and client_column is not None:
         raise FedpubError(
             f"clients are given twice, by {len(nodes)} node files and by the column {client_column!r}; "
-            "give one node file, or no --client"
+            "give one node file, or leave out --client"
         )
-    fates = dict.fromkeys(drop, "left out: dropped as asked")
+    fates = dict.fromkeys(drop, "left out on request")
     if label_column == id_column:
         raise FedpubError(
-            f"column {id_column!r} cannot be both --id and --label; name the column to learn with --label"
+            f"column {id_column!r} cannot be both --id and --label; give the column to predict with --label"
         )
     fates |= {id_column: "node id", label_column: "label"}
     verbatim = [id_column]
@@ -61,10 +62,12 @@ def from_tables(
         fates[client_column] = "client"
         verbatim.append(client_column)
     if like is not None and categorical:
-        raise FedpubError("`categorical` has no effect with `like`, which says what every column is; leave one out")
+        raise FedpubError("`categorical` has no effect with `like`, which defines every column; leave one out")
     for column in categorical:
         if column in fates:
-            raise FedpubError(f"column {column!r} cannot be `categorical`: it is {fates[column]}; leave it out there")
+            raise FedpubError(
+                f"column {column!r} cannot be `categorical`: it is {fates[column]}; remove it from that list"
+            )
     categories = [column.name for column in like.columns if column.kind == "category"] if like else categorical
     dialect = Dialect(delimiter, encoding)
     table = read_tables(nodes, verbatim, [label_column, *categories], dialect)
@@ -85,7 +88,7 @@ def from_tables(
     chosen = Choices(label_column, fates, categorical, many_classes, like)
     made = build(table, ids.to_pylist(), ends_2E, chosen, clients, name)
     if edge_table.unused:
-        unused = f"columns of the edges that are not used: {some(edge_table.unused)}"
+        unused = f"unused edge columns: {some(edge_table.unused)}"
         made = replace(made, notes=(*made.notes, unused))
     if not unlabelled:
         return made
@@ -95,14 +98,15 @@ def from_tables(
 
 
 def check_outputs(out: Path, encoding_out: Path | None, inputs: Collection[Path], force: bool) -> None:
-    """Refuse, before any work is done, to write where something would be lost."""
+    """Refuse, before any work is done, to overwrite something."""
     if encoding_out is not None and encoding_out.suffix != ".json":
-        raise FedpubError(f"{encoding_out} is to hold JSON; give --encoding-out a name that ends in .json")
+        raise FedpubError(f"{encoding_out} does not end in .json; give --encoding-out a name that does")
     for path in [out] if encoding_out is None else [out, encoding_out]:
         if path.is_dir() or path.resolve() in {read.resolve() for read in inputs}:
-            raise FedpubError(f"{path} is {'a folder' if path.is_dir() else 'a table to read'}; write to another name")
+            what = "a folder" if path.is_dir() else "one of the tables to read"
+            raise FedpubError(f"{path} is {what}; choose another name")
         if path.exists() and not force:
-            raise FedpubError(f"{path} exists already; write to another name, or replace it with --force")
+            raise FedpubError(f"{path} already exists; choose another name, or replace it with --force")
 
 
 def _unique_ids(table: Table, id_column: str) -> pa.Array:
@@ -123,7 +127,7 @@ def _unique_ids(table: Table, id_column: str) -> pa.Array:
 
 
 def _endpoints(edges: Table, ids: pa.Array, nodes: str) -> Tensor:
-    """The two nodes of every edge row, by their position among the ids."""
+    """The two nodes of every edge row, as positions among the ids."""
     ends = []
     for end in ("source", "target"):
         texts = edges.text(end)
@@ -143,6 +147,9 @@ def _clients_by_file(nodes: Sequence[Path], table: Table) -> NaturalClients | No
     names = sorted(path.stem for path in nodes)
     for path in nodes:
         if names.count(path.stem) > 1:
-            raise FedpubError(f"{path}: another node file is called {path.stem!r} too, and clients are; rename one")
+            raise FedpubError(
+                f"{path}: another node file is also called {path.stem!r}, and clients take their names from the files; "
+                "rename one"
+            )
     client = torch.tensor([names.index(path.stem) for path in nodes])
     return client.repeat_interleave(torch.tensor([part.num_rows for part in table.parts])), tuple(names)

@@ -24,14 +24,14 @@ from fedpub.data.tables.files import Table, plain
 from fedpub.errors import FedpubError, unknown
 
 PYG_KEYS = {"x", "y", "edge_index", "num_nodes", "name", "classes", "client", "client_names", "node_ids"}
-ALWAYS_POSSIBLE = 1000  # classes or clients, however few nodes are at hand: a part of a data set may miss most of them
+ALWAYS_POSSIBLE = 1000  # classes or clients, for any number of nodes: a part of a data set may lack most of them
 
 
 def from_pyg(data: Any, name: str = "graph") -> Graph:
-    """A graph from a PyG `Data` with x, y and edge_index; features stay as they are, y < 0 means no label.
+    """A graph from a PyG `Data` with x, y and edge_index; features are left unchanged, y < 0 means no label.
 
-    x may be dense or sparse, of torch, NumPy or SciPy; without it, the one feature is the node's degree. A warning
-    names what is not used: weights and attributes of edges; masks, since fedpub splits each client's nodes itself.
+    x may be dense or sparse, from torch, NumPy or SciPy; without it, the only feature is the node's degree. A warning
+    names what is not used: weights and attributes of edges, and masks, since fedpub splits the nodes itself.
     """
     for key in ("y", "edge_index"):
         if data.get(key) is None:
@@ -61,7 +61,7 @@ def from_pyg(data: Any, name: str = "graph") -> Graph:
     if len(torch.unique(y[y >= 0])) < 2:
         raise FedpubError("the PyG Data has fewer than two classes in y; classification needs at least two")
     count, labelled = int(y.max()) + 1, int((y >= 0).sum())
-    if count > max(ALWAYS_POSSIBLE, labelled):  # no class for most of them can ever be learnt
+    if count > max(ALWAYS_POSSIBLE, labelled):  # most of the classes could not be learnt
         raise FedpubError(
             f"the PyG Data has the label {count - 1} in y, so {count:,} classes for {labelled:,} labelled nodes; "
             "number the classes from 0, as torch.unique(y, return_inverse=True)[1] does; -1 means no label"
@@ -90,7 +90,7 @@ def _tensor(key: str, value: Any) -> Tensor:
         return torch.as_tensor(value).detach().cpu()
     except (TypeError, ValueError, RuntimeError) as error:
         raise FedpubError(
-            f"the PyG Data has {key} of the type {type(value).__name__}, which is no tensor ({error}); "
+            f"the PyG Data has {key} of the type {type(value).__name__}, which is not a tensor ({error}); "
             "give a tensor or a NumPy array"
         ) from error
 
@@ -102,9 +102,9 @@ def from_networkx(
     client: str | None = None,
     name: str = "graph",
 ) -> Graph:
-    """A graph from a NetworkX graph whose node attributes hold the label, the features (None: all others), the client.
+    """A graph from a NetworkX graph whose node attributes hold label, features (None: all others) and client.
 
-    Attributes are encoded as columns of a table are; a warning names each that had to be left out, and those of edges,
+    Attributes are encoded like columns of a table. Warnings name those that are left out, and the attributes of edges,
     which are not used.
     """
     nodes = dict(g.nodes(data=True))
@@ -117,7 +117,7 @@ def from_networkx(
         raise FedpubError(f"{source} has no node attributes; give its nodes their class as the attribute {label!r}")
     written, count = Counter(ids).most_common(1)[0]
     if count > 1:
-        raise FedpubError(f"{source} has {count} nodes that are written {written!r}; give each a name of its own")
+        raise FedpubError(f"{source} has {count} nodes named {written!r}; give each node its own name")
     for attribute in (label, *(features or ()), *([client] if client else ())):
         if attribute not in attributes:
             raise FedpubError(f"{source}: {unknown('node attribute', attribute, attributes)}")
