@@ -153,7 +153,7 @@ API: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
         "A run's personal models, as files and in use.",
         {
             "fedpub.store.model_files": ("open_model", "ModelCard"),
-            "fedpub.runs.prediction": ("predict", "predict_links", "Prediction"),
+            "fedpub.runs.prediction": ("predict",),
         },
     ),
     "Writing a method": (

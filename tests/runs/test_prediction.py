@@ -21,7 +21,7 @@ from fedpub.data.tables.encoding import META_KEY, Column, Encoding
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment, Plan
 from fedpub.experiment.prepare import Prepared, prepare
-from fedpub.runs.prediction import accuracy, check_fits, class_table, notes, predict, predict_links, read_pairs
+from fedpub.runs.prediction import check_fits, notes, predict, read_pairs, table_of
 from fedpub.runs.simulated import run
 from fedpub.store.model_files import ModelCard, load_model, model_of_run, save_model
 from fedpub.tasks.link_prediction import ranking
@@ -104,7 +104,7 @@ def test_links_by_hand(decoder):
         weights["decoder1.weight"] += torch.eye(2)
         weights["decoder2.weight"] += torch.tensor([[10.0], [1.0]])
     graph = pair(edges=torch.empty(2, 0, dtype=torch.int64))  # embeddings (2, 3) and (0, 3)
-    score = predict_links(weights, card, graph, torch.tensor([[0, 1, 0], [1, 0, 0]]))
+    score = predict(weights, card, graph, torch.tensor([[0, 1, 0], [1, 0, 0]])).score_P
     expected = {"dot": [9.5, 9.5, 13.5], "mlp": [9.5, 9.5, 49.5]}[decoder]
     assert score.tolist() == expected
 
@@ -150,7 +150,7 @@ def test_auc_is_that_of_the_run(model, decoder, graph_file, tmp_path):
         weights, card = model_of_run(tmp_path / "out", client)
         # In training, messages pass along the training edges only.
         graph = replace(ready.graph.subgraph(own.nodes), edges=own.edges)
-        score_P = predict_links(weights, card, graph, own.links.test.pairs)
+        score_P = predict(weights, card, graph, own.links.test.pairs).score_P
         auc, _ = ranking(score_P, own.links.test.true, torch.zeros(len(score_P), dtype=torch.int64), 1)
         assert float(auc) == tested[client]
 
@@ -158,9 +158,9 @@ def test_auc_is_that_of_the_run(model, decoder, graph_file, tmp_path):
 def test_labels_are_compared_by_name():
     graph = pair(y=torch.tensor([0, 1]), classes=("b", "c"))
     found = predict(plain_weights(), CARD, graph)
-    assert accuracy(found, CARD, graph) == (0.5, 2)  # b and b, where b and c are right
-    assert accuracy(found, CARD, replace(graph, y=torch.tensor([-1, 1]))) == (0.0, 1)
-    assert accuracy(found, CARD, pair()) is None
+    assert found.accuracy() == (0.5, 2)  # b and b, where b and c are right
+    assert replace(found, graph=replace(graph, y=torch.tensor([-1, 1]))).accuracy() == (0.0, 1)
+    assert replace(found, graph=pair()).accuracy() is None
 
 
 def encoded(*columns: Column) -> dict[str, str]:
@@ -209,16 +209,16 @@ def test_a_model_of_links_has_no_classes_and_the_other_way_round():
     with pytest.raises(FedpubError, match="predicts links, not classes; name pairs of nodes with pairs"):
         predict({}, replace(CARD, task="link-prediction"), pair())
     with pytest.raises(FedpubError, match="predicts classes, not links; leave pairs out"):
-        predict_links({}, CARD, pair(), torch.empty(2, 0))
+        predict({}, CARD, pair(), torch.empty(2, 0))
 
 
 def test_the_table_by_hand():
-    table = class_table(predict(plain_weights(), CARD, pair()), CARD, pair())
+    table = table_of(predict(plain_weights(), CARD, pair()))
     assert table.column_names == ["node", "prediction", "confidence", "p:a", "p:b", "p:c"]
     assert table["node"].to_pylist() == [0, 1]
     assert table["prediction"].to_pylist() == ["b", "b"]
     assert table["p:b"].to_pylist() == table["confidence"].to_pylist()
-    named = class_table(predict(plain_weights(), CARD, pair()), CARD, pair(node_ids=("ana", "007")))
+    named = table_of(predict(plain_weights(), CARD, pair(node_ids=("ana", "007"))))
     assert named["node"].to_pylist() == ["ana", "007"]
 
 
@@ -325,7 +325,7 @@ def test_the_verb_on_links(graph_file, tmp_path, capsys):
     found = read(tmp_path / "out.parquet")
     assert (found["source"], found["target"]) == ([v, 0], [u, 99])
     weights, card = model_of_run(tmp_path / "run", 1)
-    score_P = predict_links(weights, card, graph, torch.tensor([[v, 0], [u, 99]]))
+    score_P = predict(weights, card, graph, torch.tensor([[v, 0], [u, 99]])).score_P
     assert found["score"] == score_P.tolist()
     assert found["probability"] == torch.sigmoid(score_P).tolist()
     assert "name pairs of nodes with --pairs" in refused(words, capsys)

@@ -38,7 +38,7 @@ from fedpub.models.base import Model
 from fedpub.models.fallback import Beside, apart, together
 from fedpub.models.feature_dropout import Columns
 from fedpub.models.gcn import GCN
-from fedpub.tasks import NodeClassification, Task
+from fedpub.tasks import Task
 
 ALONE = "alone_"  # before the names of a client's state that belong to the model it trains alone
 LOCAL, LOCAL_DROPOUT = GCN(128), 0.5  # what the method Local trains where nothing else is asked for
@@ -80,7 +80,7 @@ class FedPubPlus(FedPub):
         if not self.choose:
             return federated
         # Two models for one client need the same adjacency and outputs, and those of links are as wide as the model.
-        like_local = chosen.propagation == LOCAL.propagation and isinstance(task, NodeClassification)
+        like_local = chosen.propagation == LOCAL.propagation and task.of_classes
         return Beside(federated, LOCAL if like_local else chosen)
 
     def pace(self, data: Clients) -> float | Tensor:

@@ -256,14 +256,10 @@ def predict(
         weights, card = open_model(Path(model).expanduser(), client, root)
     given = _graph(graph, labelled=False)
     known = given if isinstance(given, Graph) else load_graph(given, root, labelled=False)
-    if pairs is None:
-        table = predicting.class_table(predicting.predict(weights, card, known), card, known)
-    else:
-        ends = _pairs(pairs, known)
-        table = predicting.link_table(predicting.predict_links(weights, card, known, ends), ends, known)
+    answer = predicting.predict(weights, card, known, None if pairs is None else _pairs(pairs, known))
     for note in predicting.notes(card, known):
         warnings.warn(note, stacklevel=2)
-    found: DataFrame = table.to_pandas()
+    found: DataFrame = predicting.table_of(answer).to_pandas()
     return found
 
 

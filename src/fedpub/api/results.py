@@ -16,7 +16,6 @@ import torch
 
 from fedpub.core.files import read_tensors
 from fedpub.core.tree import Tree
-from fedpub.data.clients.split import split
 from fedpub.errors import FedpubError, unknown
 from fedpub.experiment import Experiment
 from fedpub.experiment.plan import OBJECT
@@ -115,8 +114,7 @@ class Run:
         data = replace(graph, client=None, client_names=()).to_pyg()
         if owner_N is not None:
             data.client = owner_N
-        if self.experiment.task == "node-classification":
-            chosen = split(graph, plan.data_seed, plan.ratios)
+        if (chosen := plan.task.masks(graph, plan.data_seed, plan.ratios)) is not None:
             data.train_mask, data.val_mask, data.test_mask = chosen
         return data if client is None else data.subgraph(ready.partition.nodes[client])
 

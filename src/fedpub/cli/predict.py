@@ -3,12 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from fedpub.data.graph import Graph
-    from fedpub.runs.prediction import Prediction
-    from fedpub.store.model_files import ModelCard
 
 
 def predict(
@@ -48,41 +42,17 @@ def predict(
     of.check_out(out, [Path(graph), *([pairs] if pairs else [])])
     weights, card = open_model(model, client, data_root)
     given = load(graph, data_root, labelled=False)
-    if pairs is None:
-        found = of.predict(weights, card, given)
-        of.write_table(out, of.class_table(found, card, given))
-        rows, told = of.class_summary(found, card, given), _classes(found, card, given)
-    else:
-        asked = of.read_pairs(pairs, given)
-        score_P = of.predict_links(weights, card, given, asked)
-        of.write_table(out, of.link_table(score_P, asked, given))
-        rows = of.link_summary(score_P, asked, given)
-        told = {"pairs": len(score_P), "likely": int((score_P > 0).sum())}
-        told["mean_probability"] = float(score_P.double().sigmoid().mean())
-    if as_json({**told, "notes": of.notes(card, given), "out": out}, json) or quiet:
+    found = of.predict(weights, card, given, None if pairs is None else of.read_pairs(pairs, given))
+    of.write_table(out, of.table_of(found))
+    if as_json({**found.numbers(), "notes": of.notes(card, given), "out": out}, json) or quiet:
         return
     console = Console(markup=False, highlight=False)
     table = Table(box=None, show_header=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
-    for row in rows.items():
+    for row in found.lines().items():
         table.add_row(*row)
     console.print(table)
     for note in of.notes(card, given):
         console.print(note, soft_wrap=True)
     console.print(out, soft_wrap=True)
-
-
-def _classes(found: Prediction, card: ModelCard, graph: Graph) -> dict[str, Any]:
-    """The summary of predicted classes as numbers."""
-    from fedpub.runs.prediction import accuracy
-
-    counts = found.class_N.bincount(minlength=len(card.classes)).tolist()
-    right, labelled = accuracy(found, card, graph) or (None, 0)
-    return {
-        "nodes": graph.num_nodes,
-        "classes": dict(zip(card.classes, counts, strict=True)),
-        "mean_confidence": float(found.confidence.double().mean()),
-        "labelled": labelled,
-        "accuracy": right,
-    }

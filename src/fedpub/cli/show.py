@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from fedpub.runs.simulated import Result
     from fedpub.store.record import Row
 
-SECOND = {"test_f1": "macro-F1", "test_ap": "average precision"}  # further metrics of the tasks
-
-
 STDOUT = Path("-")
 
 
@@ -72,8 +69,10 @@ def _plain(found: Any) -> Any:
 
 def show_result(found: Result, json: bool = False) -> None:
     from fedpub.store.record import baseline_of, not_above
+    from fedpub.tasks import TASKS
 
     summary = found.summary
+    further = {name: title for task in TASKS.values() for name, title in task.further.items()}
     if as_json({**summary, "idle_clients": found.idle, "out": found.path}, json):
         return
     table = Table(box=None, show_header=False)
@@ -83,7 +82,7 @@ def show_result(found: Result, json: bool = False) -> None:
         f"test {summary['metric']}": _percent(summary["test"]),
         **({beside[0]: _percent(beside[1])} if (beside := baseline_of(summary)) else {}),
         "at the best validation": f"{_percent(summary['val'])}, round {summary['best_round']} of {summary['rounds']}",
-        **{title: _percent(summary[name]) for name, title in SECOND.items() if name in summary},
+        **{title: _percent(summary[name]) for name, title in further.items() if name in summary},
         "weighted by test set": _percent(summary["weighted_test"]),
         "worst client": f"{_percent(summary['worst_client_test'])} (client {summary['worst_client']})",
         "zeros in the weights": _percent(summary["sparsity"]),

@@ -60,7 +60,7 @@ class OnePiece:
         self.num_features = int(self.own.x.shape[1])
 
     def piece(self, plan: Plan, client: int, classes: tuple[str, ...]) -> Subgraph:
-        if (self.own.links is None) == (plan.experiment.task == "link-prediction"):
+        if not plan.task.was_split_for(self.own):
             task = plan.experiment.task
             raise FedpubError(f"this piece of a graph was not split for {task}; divide it again for that")
         if classes != self.classes:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
+from fedpub.tasks import TASKS
+
 
 @dataclass(frozen=True)
 class Published:
@@ -55,10 +57,5 @@ def published(
     """What the paper has for a method in a cell, whichever table holds it; None where it has nothing."""
     if clients is None:
         return None
-    names = (
-        ("link_prediction",)
-        if task == "link-prediction"
-        else ("main", "imbalanced", "louvain", "random", "three_clients", "oracle")
-    )
-    known = (tables().get((name, dataset, scenario, clients, method)) for name in names)
+    known = (tables().get((name, dataset, scenario, clients, method)) for name in TASKS[task].published)
     return next((value for value in known if value), None)

@@ -15,7 +15,7 @@ from fedpub.report.published import published
 from fedpub.report.text import best
 from fedpub.runs.comparison import share_better
 from fedpub.runs.significance import deviation, p_values
-from fedpub.store.record import BASELINES, baseline_of, not_above
+from fedpub.store.record import baseline_of, not_above
 from fedpub.tasks import TASKS
 
 
@@ -78,7 +78,7 @@ def tables(runs: Sequence[Loaded]) -> list[TaskTable]:
     for task in dict.fromkeys(place.task for place in sorted(names)):
         mine = [one for one in runs if one.place.task == task]
         lines = [line for place in sorted(names) if place.task == task for line in _cell_lines(mine, place, names)]
-        cells, words = len({line.place for line in lines}), BASELINES[TASKS[task].baseline]
+        cells, words = len({line.place for line in lines}), TASKS[task].baseline_title
         averages = _averages(mine, lines, reference(mine))
         found.append(TaskTable(task, TASKS[task].metric, cells, words, reference(mine), lines, averages))
     return found

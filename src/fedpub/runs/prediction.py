@@ -1,12 +1,11 @@
-"""What a personal model says of a graph: the classes of its nodes, or which pairs of them are linked.
+"""What a personal model says of a graph.
 
-Axes: N nodes, C classes, P pairs.
+Axes: P pairs of nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,6 @@ from fedpub.algorithms.protocol import NeedsSetup
 from fedpub.core.files import atomic
 from fedpub.core.sparse import to_scipy
 from fedpub.core.tree import Tree
-from fedpub.data.clients.links import pair_number
 from fedpub.data.clients.stack import Clients, stack
 from fedpub.data.clients.subgraph import Subgraph
 from fedpub.data.graph import Graph
@@ -30,39 +28,20 @@ from fedpub.data.tables.encoding import META_KEY, Encoding, some
 from fedpub.data.tables.files import SUFFIXES, first_row, read_edges
 from fedpub.errors import FedpubError
 from fedpub.store.model_files import ModelCard
-from fedpub.tasks import LinkPrediction, NodeClassification
-
-
-@dataclass(frozen=True, eq=False)
-class Prediction:
-    """The class of every node, by its number among the model's, and how likely each class is."""
-
-    class_N: Tensor
-    probability_NC: Tensor
-
-    @property
-    def confidence(self) -> Tensor:
-        """The probability of the predicted class, [N]."""
-        return self.probability_NC.gather(1, self.class_N.unsqueeze(1)).squeeze(1)
+from fedpub.tasks.base import Predicted, node_ids
 
 
 @torch.no_grad()
-def predict(weights: Tree, card: ModelCard, graph: Graph) -> Prediction:
-    """The classes of all nodes; the graph needs no labels."""
-    if not isinstance(card.learns(), NodeClassification):
-        raise FedpubError(f"the model of {card.site!r} predicts links, not classes; name pairs of nodes with `pairs`")
-    logits_NC = card.net().apply(weights, _alone(card, graph))
-    return Prediction(logits_NC.argmax(1), torch.softmax(logits_NC, 1))
-
-
-@torch.no_grad()
-def predict_links(weights: Tree, card: ModelCard, graph: Graph, pairs: Tensor) -> Tensor:
-    """The logit that the nodes of each pair [2, P] are linked, [P]; messages pass along all edges of the graph."""
+def predict(weights: Tree, card: ModelCard, graph: Graph, pairs: Tensor | None = None) -> Predicted:
+    """What a model says of all nodes, which need no labels, or of pairs of them, [2, P]."""
     task = card.learns()
-    if not isinstance(task, LinkPrediction):
-        raise FedpubError(f"the model of {card.site!r} predicts classes, not links; leave `pairs` out")
-    z_NH = card.net().apply(weights, _alone(card, graph))
-    return task.score(weights, z_NH, pairs, torch.zeros(pairs.shape[1], dtype=torch.int64))
+    if task.of_pairs and pairs is None:
+        raise FedpubError(
+            f"the model of {card.site!r} predicts {task.predicts}, not classes; name pairs of nodes with `pairs`"
+        )
+    if pairs is not None and not task.of_pairs:
+        raise FedpubError(f"the model of {card.site!r} predicts {task.predicts}, not links; leave `pairs` out")
+    return task.predict(card.net(), weights, _alone(card, graph), graph, card.classes, pairs)
 
 
 def _alone(card: ModelCard, graph: Graph) -> Clients:
@@ -95,7 +74,7 @@ def check_fits(card: ModelCard, graph: Graph) -> None:
             f"{here} has {graph.num_features:,} features, where {model} expects {card.num_features:,}; "
             "make its features as those of the graph that the model learnt from"
         )
-    if isinstance(card.learns(), NodeClassification):
+    if card.learns().of_classes:
         labels = {graph.classes[label] for label in torch.unique(graph.y).tolist() if label >= 0}
         if foreign := sorted(labels - set(card.classes)):
             raise FedpubError(
@@ -135,22 +114,12 @@ def notes(card: ModelCard, graph: Graph) -> list[str]:
     return said
 
 
-def accuracy(found: Prediction, card: ModelCard, graph: Graph) -> tuple[float, int] | None:
-    """The share of labelled nodes that are predicted right, and how many are labelled; None where none is."""
-    number = {name: at for at, name in enumerate(card.classes)}
-    by_graph_C = torch.tensor([number.get(name, -1) for name in graph.classes], dtype=torch.int64)
-    rows = torch.nonzero(graph.y >= 0).flatten()
-    if not len(rows):
-        return None
-    return float((found.class_N[rows] == by_graph_C[graph.y[rows]]).double().mean()), len(rows)
-
-
 def read_pairs(path: Path, graph: Graph) -> Tensor:
     """The nodes of every row of a table with two columns of node ids, [2, P]."""
     table = read_edges([path], None, None)
     if not len(table):
         raise FedpubError(f"{path} has no rows; give a pair of node ids in each")
-    names = pa.array(list(map(str, _node_ids(graph))), pa.large_string())
+    names = pa.array(list(map(str, node_ids(graph))), pa.large_string())
     ends = []
     for end in ("source", "target"):
         texts = table.text(end)
@@ -164,50 +133,6 @@ def read_pairs(path: Path, graph: Graph) -> Tensor:
     return torch.stack(ends)
 
 
-def class_table(found: Prediction, card: ModelCard, graph: Graph) -> pa.Table:
-    """A row per node: its id, the predicted class, the probability of that, and of every class."""
-    names = np.asarray(card.classes, dtype=object)
-    columns = {"node": pa.array(_node_ids(graph)), "prediction": pa.array(names[found.class_N.numpy()], pa.string())}
-    columns["confidence"] = pa.array(found.confidence.numpy())
-    columns |= {f"p:{name}": pa.array(p_N.numpy()) for name, p_N in zip(names, found.probability_NC.T, strict=True)}
-    return pa.table(columns)
-
-
-def link_table(score_P: Tensor, pairs: Tensor, graph: Graph) -> pa.Table:
-    """A row per pair: the ids of its nodes, the score and, of that, the probability of a link."""
-    ids = pa.array(_node_ids(graph))
-    columns = {name: ids.take(pa.array(end.numpy())) for name, end in zip(("source", "target"), pairs, strict=True)}
-    columns |= {"score": pa.array(score_P.numpy()), "probability": pa.array(torch.sigmoid(score_P).numpy())}
-    return pa.table(columns)
-
-
-def class_summary(found: Prediction, card: ModelCard, graph: Graph) -> dict[str, str]:
-    """What was predicted in a few lines, by their headings."""
-    count_C = torch.bincount(found.class_N, minlength=len(card.classes)).tolist()
-    rows = {"nodes": f"{graph.num_nodes:,}"}
-    rows |= {f"of class {name}": f"{count:,}" for name, count in zip(card.classes, count_C, strict=True)}
-    rows["mean confidence"] = f"{100 * float(found.confidence.double().mean()):.2f} %"
-    if judged := accuracy(found, card, graph):
-        right, labelled = judged
-        rows[f"accuracy on {labelled:,} labelled nodes, training nodes included"] = f"{100 * right:.2f} %"
-    return rows
-
-
-def link_summary(score_P: Tensor, pairs: Tensor, graph: Graph) -> dict[str, str]:
-    """What was predicted in a few lines, by their headings."""
-    edges = torch.isin(pair_number(pairs), pair_number(graph.edges))
-    return {
-        "pairs": f"{len(score_P):,}",
-        "edges of the graph": f"{int(edges.sum()):,}",
-        "more likely linked than not": f"{int((score_P > 0).sum()):,}",
-        "mean probability": f"{100 * float(torch.sigmoid(score_P.double()).mean()):.2f} %",
-    }
-
-
-def _node_ids(graph: Graph) -> Sequence[str] | Sequence[int]:
-    return graph.node_ids or range(graph.num_nodes)
-
-
 def check_out(out: Path, inputs: Collection[Path]) -> None:
     """Refuse, before any work is done, what cannot be written or would overwrite what is read."""
     if out.suffix.lower() not in SUFFIXES:
@@ -218,6 +143,11 @@ def check_out(out: Path, inputs: Collection[Path]) -> None:
         raise FedpubError(f"`out={out}` is a folder; write to another name")
     if out.resolve() in {path.resolve() for path in inputs}:
         raise FedpubError(f"`out={out}` is a file to read; write to another name")
+
+
+def table_of(found: Predicted) -> pa.Table:
+    columns = found.table().items()
+    return pa.table({name: pa.array(one, pa.string() if one.dtype == object else None) for name, one in columns})
 
 
 def write_table(path: Path, table: pa.Table) -> None:

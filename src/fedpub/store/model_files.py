@@ -85,7 +85,7 @@ class ModelCard:
         for name in ("hidden", "num_features"):
             if not 1 <= getattr(self, name) <= WIDEST:
                 raise FedpubError(f"{name} cannot be {getattr(self, name)}: it is 1 to {WIDEST}")
-        if self.task == "node-classification" and len(self.classes) < 2:
+        if TASKS[self.task].of_classes and len(self.classes) < 2:
             raise FedpubError(f"classes cannot be {list(self.classes)}: nodes are told apart by two or more")
         if not all(isinstance(text, str) for text in (*self.classes, *self.meta, *self.meta.values())):
             raise FedpubError("classes and meta hold something else than text")
@@ -279,7 +279,7 @@ def _input(weights: Tree) -> int:
 
 def _numbers(experiment: Experiment, weights: Tree) -> tuple[str, ...]:
     """Numbers for names of classes, where those are what the model's outputs are."""
-    outputs = weights["classifier.bias"].shape[-1] if experiment.task == "node-classification" else 0
+    outputs = weights["classifier.bias"].shape[-1] if TASKS[experiment.task].of_classes else 0
     return tuple(str(number) for number in range(outputs))
 
 

@@ -12,6 +12,7 @@ import torch
 
 from fedpub.core.best import LEVEL, Best, rounded_loss
 from fedpub.engine.rounds import Round
+from fedpub.tasks import TASKS
 
 SUMS = ("took_part", "bytes_up", "bytes_down")
 
@@ -122,9 +123,6 @@ class Record:
         }
 
 
-BASELINES = {"majority": "majority class", "chance": "chance"}
-
-
 def _beside(name: str, values: list[float]) -> dict[str, Any]:
     """A baseline in a summary: its name, under that its mean over the clients, and everybody's."""
     each = [None if np.isnan(value) else value for value in values]
@@ -135,8 +133,9 @@ def _beside(name: str, values: list[float]) -> dict[str, Any]:
 def baseline_of(summary: Mapping[str, Any]) -> tuple[str, float] | None:
     """The words for what a run is to be better than, and its value; None where a summary does not have it."""
     name = summary.get("baseline")
-    value = summary.get(name) if name in BASELINES else None
-    return None if name is None or not isinstance(value, float) else (BASELINES[name], value)
+    title = next((task.baseline_title for task in TASKS.values() if task.baseline == name), None)
+    value = summary.get(str(name))
+    return None if title is None or not isinstance(value, float) else (title, value)
 
 
 def not_above(test: float | None, baseline: tuple[str, float] | None) -> str | None:

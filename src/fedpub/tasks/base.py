@@ -1,19 +1,21 @@
-"""What a task is."""
+"""What a task is: all that it means is in its file and in one entry of `fedpub.tasks.TASKS`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedpub.core.tree import Tree
-from fedpub.data.clients.split import Ratios
+from fedpub.data.clients.split import Ratios, Split
 from fedpub.data.clients.stack import Clients, Report
 from fedpub.data.clients.subgraph import Propagation, Subgraph
 from fedpub.data.graph import Graph
+from fedpub.errors import FedpubError
 from fedpub.models.base import Dropout, Model, dropout_seeds
 
 
@@ -35,14 +37,35 @@ class Step:
         return Dropout(self.p, dropout_seeds(self.seed, self.round, self.epoch) if given is None else given)
 
 
+class Predicted(Protocol):
+    """What a model says of a graph."""
+
+    def table(self) -> dict[str, np.ndarray]:
+        """Columns by their names; a row for every node or pair. Columns of text hold objects."""
+
+    def lines(self) -> dict[str, str]:
+        """A summary for a reader, by headings."""
+
+    def numbers(self) -> dict[str, Any]:
+        """A summary for a program."""
+
+
 class Task(Protocol):
+    """A frozen dataclass: its fields are settings of the experiment of the same names."""
+
     metric: ClassVar[str]  # the name of the value that runs are compared by
     metrics: ClassVar[tuple[str, ...]]  # what `evaluate` finds
-    baseline: ClassVar[str]  # what the metric is without learning anything: a name in `fedpub.store.record.BASELINES`
+    further: ClassVar[Mapping[str, str]] = {}  # the names for a reader of metrics beyond `val`, `val_loss` and `test`
+    baseline: ClassVar[str]  # what the metric is without learning anything: its name in a summary
+    baseline_title: ClassVar[str]  # and for a reader
     settings: ClassVar[tuple[str, ...]] = ()  # the settings of an experiment that only this task has
     rounds_and_epochs: ClassVar[tuple[int, int] | None] = None  # None: the paper's for the data set
     ratios: ClassVar[Ratios | None] = None  # of training, validation and test; None: the paper's for the data set
-    steady: ClassVar[bool]  # whether its loss does the same in every step, and looks at no tensor's values
+    published: ClassVar[tuple[str, ...]] = ()  # the paper's tables of it, by their names in published.csv
+    predicts: ClassVar[str] = "nothing"  # what a model says of a graph, in a word
+    of_classes: ClassVar[bool] = False  # whether the model's outputs are the classes of nodes
+    of_pairs: ClassVar[bool] = False  # whether a model is asked about pairs of nodes, not about all nodes
+    steady: ClassVar[bool] = False  # whether its loss does the same in every step, and looks at no tensor's values
 
     def divide(
         self, graph: Graph, nodes: tuple[Tensor, ...], seed: int, ratios: Ratios, kind: Propagation
@@ -54,11 +77,20 @@ class Task(Protocol):
     ) -> tuple[Subgraph, Report]:
         """The whole graph in one hand, judged by the clients' examples."""
 
+    def masks(self, graph: Graph, seed: int, ratios: Ratios) -> Split | None:
+        """The nodes to train on, to validate and to test by, where nodes are the examples."""
+        return None
+
+    def was_split_for(self, own: Subgraph) -> bool:
+        """Whether a piece of a graph that somebody else divided has this task's examples."""
+        return own.links is None
+
     def outputs(self, num_classes: int) -> int:
         """The columns of the model's output."""
 
     def init(self, stream: torch.Generator) -> Tree:
         """Parameters of its own, beyond the model's, without a client axis."""
+        return {}
 
     def loss(self, model: Model, w: Tree, data: Clients, step: Step) -> Tensor:
         """The mean training loss of every client, [K]; zero for a client that has nothing to train on."""
@@ -72,3 +104,14 @@ class Task(Protocol):
 
     def unlearnt(self, held: Sequence[Subgraph], report: Report | None = None) -> Tensor:
         """The test metric of the baseline for every reported client, [R], double; NaN where it has none."""
+
+    def predict(
+        self, model: Model, w: Tree, data: Clients, graph: Graph, classes: tuple[str, ...], pairs: Tensor | None
+    ) -> Predicted:
+        """What a client's model [1, ...] says of a graph, `data`, or of pairs of its nodes [2, P], where `of_pairs`."""
+        raise FedpubError("a model of this task has nothing to say of a graph; look at its run instead")
+
+
+def node_ids(graph: Graph) -> np.ndarray:
+    """The names of nodes, or their numbers where they have none."""
+    return np.asarray(graph.node_ids, dtype=object) if graph.node_ids else np.arange(graph.num_nodes)

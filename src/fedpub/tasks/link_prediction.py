@@ -10,9 +10,9 @@ Axes: K clients, N nodes, E training edges, P judged pairs, R reported clients, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -21,14 +21,14 @@ from torch import Tensor
 from fedpub.core.segments import pair_product
 from fedpub.core.sparse import to_scipy
 from fedpub.core.tree import Tree
-from fedpub.data.clients.links import LinkSplit, StackedLinks, links_of, split_links
+from fedpub.data.clients.links import LinkSplit, StackedLinks, links_of, pair_number, split_links
 from fedpub.data.clients.split import Ratios
 from fedpub.data.clients.stack import Clients, Report
 from fedpub.data.clients.subgraph import Propagation, Subgraph
 from fedpub.data.graph import Graph
 from fedpub.errors import FedpubError
 from fedpub.models.base import Model, glorot
-from fedpub.tasks.base import Step, Task
+from fedpub.tasks.base import Step, Task, node_ids
 
 Decoder = Literal["dot", "mlp"]
 LINK_RATIOS: Ratios = (0.85, 0.05, 0.10)
@@ -42,12 +42,16 @@ class LinkPrediction(Task):
 
     metric: ClassVar[str] = "ROC-AUC"
     metrics: ClassVar[tuple[str, ...]] = ("val", "val_loss", "test", "test_ap")
+    further: ClassVar[Mapping[str, str]] = {"test_ap": "average precision"}
     baseline: ClassVar[str] = "chance"
+    baseline_title: ClassVar[str] = "chance"
     settings: ClassVar[tuple[str, ...]] = ("decoder",)
     # A step takes all edges at once, where the paper's takes a batch of them: an epoch of the paper is many steps.
     rounds_and_epochs: ClassVar[tuple[int, int] | None] = (100, 20)
     ratios: ClassVar[Ratios | None] = LINK_RATIOS
-    steady: ClassVar[bool] = False
+    published: ClassVar[tuple[str, ...]] = ("link_prediction",)
+    predicts: ClassVar[str] = "links"
+    of_pairs: ClassVar[bool] = True
 
     def divide(
         self, graph: Graph, nodes: tuple[Tensor, ...], seed: int, ratios: Ratios, kind: Propagation
@@ -64,6 +68,9 @@ class LinkPrediction(Task):
         everything = _subgraph(graph, torch.arange(graph.num_nodes), chosen, 0, kind, dict(enumerate(nodes)))
         _check_edges(graph, [everything], ratios)
         return everything, Report.of(nodes)
+
+    def was_split_for(self, own: Subgraph) -> bool:
+        return own.links is not None
 
     def outputs(self, num_classes: int) -> int:
         return self.hidden
@@ -125,6 +132,42 @@ class LinkPrediction(Task):
         """Scores at random: a ROC-AUC of one half, where there is one."""
         edges_R, others_R = _tested(held, report)
         return torch.where((edges_R > 0) & (others_R > 0), 0.5, float("nan")).double()
+
+    def predict(
+        self, model: Model, w: Tree, data: Clients, graph: Graph, classes: tuple[str, ...], pairs: Tensor | None
+    ) -> LinkScores:
+        """Messages pass along all edges of the graph."""
+        assert pairs is not None, "links are predicted between pairs of nodes"
+        owner_P = torch.zeros(pairs.shape[1], dtype=torch.int64)
+        return LinkScores(self.score(w, model.apply(w, data), pairs, owner_P), pairs, graph)
+
+
+@dataclass(frozen=True, eq=False)
+class LinkScores:
+    """The logit that the nodes of each pair are linked."""
+
+    score_P: Tensor
+    pairs: Tensor  # [2, P]
+    graph: Graph
+
+    def table(self) -> dict[str, np.ndarray]:
+        """The ids of the nodes of each pair, the score and, of that, the probability of a link."""
+        ids, (source, target) = node_ids(self.graph), self.pairs.numpy()
+        ends = {"source": ids[source], "target": ids[target]}
+        return ends | {"score": self.score_P.numpy(), "probability": torch.sigmoid(self.score_P).numpy()}
+
+    def lines(self) -> dict[str, str]:
+        edges, found = torch.isin(pair_number(self.pairs), pair_number(self.graph.edges)), self.numbers()
+        return {
+            "pairs": f"{found['pairs']:,}",
+            "edges of the graph": f"{int(edges.sum()):,}",
+            "more likely linked than not": f"{found['likely']:,}",
+            "mean probability": f"{100 * found['mean_probability']:.2f} %",
+        }
+
+    def numbers(self) -> dict[str, Any]:
+        likely, mean = int((self.score_P > 0).sum()), float(torch.sigmoid(self.score_P.double()).mean())
+        return {"pairs": len(self.score_P), "likely": likely, "mean_probability": mean}
 
 
 def _subgraph(

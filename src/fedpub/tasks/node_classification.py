@@ -5,28 +5,34 @@ Axes: K clients, N nodes, C classes, R reported clients, M reported nodes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fedpub.core.tree import Tree
-from fedpub.data.clients.split import Ratios, split
+from fedpub.data.clients.split import Ratios, Split, split
 from fedpub.data.clients.stack import Clients, Report
 from fedpub.data.clients.subgraph import Propagation, Subgraph, subgraph_of
 from fedpub.data.graph import Graph
 from fedpub.models.base import Model
-from fedpub.tasks.base import Step, Task
+from fedpub.tasks.base import Step, Task, node_ids
 
 
 @dataclass(frozen=True)
 class NodeClassification(Task):
     metric: ClassVar[str] = "accuracy"
     metrics: ClassVar[tuple[str, ...]] = ("val", "val_loss", "test", "test_f1")
+    further: ClassVar[Mapping[str, str]] = {"test_f1": "macro-F1"}
     baseline: ClassVar[str] = "majority"
+    baseline_title: ClassVar[str] = "majority class"
+    published: ClassVar[tuple[str, ...]] = ("main", "imbalanced", "louvain", "random", "three_clients", "oracle")
+    predicts: ClassVar[str] = "classes"
+    of_classes: ClassVar[bool] = True
     steady: ClassVar[bool] = True
 
     def divide(
@@ -41,11 +47,11 @@ class NodeClassification(Task):
         everything = subgraph_of(graph, torch.arange(graph.num_nodes), split(graph, seed, ratios), 0, kind)
         return everything, Report.of(nodes)
 
+    def masks(self, graph: Graph, seed: int, ratios: Ratios) -> Split:
+        return split(graph, seed, ratios)
+
     def outputs(self, num_classes: int) -> int:
         return num_classes
-
-    def init(self, stream: torch.Generator) -> Tree:
-        return {}
 
     def loss(self, model: Model, w: Tree, data: Clients, step: Step) -> Tensor:
         logits_NC = model.apply(w, data, step.dropout)
@@ -79,6 +85,64 @@ class NodeClassification(Task):
         )  # of several classes that are equally frequent the first one
         hit_R = test_RC.gather(1, count_RC.argmax(1, keepdim=True)).squeeze(1)
         return torch.where(count_RC.sum(1) > 0, hit_R / test_RC.sum(1), float("nan"))
+
+    def predict(
+        self, model: Model, w: Tree, data: Clients, graph: Graph, classes: tuple[str, ...], pairs: Tensor | None
+    ) -> Classes:
+        logits_NC = model.apply(w, data)
+        return Classes(logits_NC.argmax(1), torch.softmax(logits_NC, 1), classes, graph)
+
+
+@dataclass(frozen=True, eq=False)
+class Classes:
+    """The class of every node, by its number among the model's, and how likely each class is."""
+
+    class_N: Tensor
+    probability_NC: Tensor
+    classes: tuple[str, ...]
+    graph: Graph
+
+    @property
+    def confidence(self) -> Tensor:
+        """The probability of the predicted class, [N]."""
+        return self.probability_NC.gather(1, self.class_N.unsqueeze(1)).squeeze(1)
+
+    def accuracy(self) -> tuple[float, int] | None:
+        """The share of labelled nodes that are predicted right, and how many are labelled; None where none is."""
+        number = {name: at for at, name in enumerate(self.classes)}
+        by_graph_C = torch.tensor([number.get(name, -1) for name in self.graph.classes], dtype=torch.int64)
+        rows = torch.nonzero(self.graph.y >= 0).flatten()
+        if not len(rows):
+            return None
+        return float((self.class_N[rows] == by_graph_C[self.graph.y[rows]]).double().mean()), len(rows)
+
+    def table(self) -> dict[str, np.ndarray]:
+        """The id of each node, the predicted class, the probability of that, and of every class."""
+        names = np.asarray(self.classes, dtype=object)
+        columns = {"node": node_ids(self.graph), "prediction": names[self.class_N.numpy()]}
+        columns["confidence"] = self.confidence.numpy()
+        return columns | {f"p:{name}": p_N.numpy() for name, p_N in zip(names, self.probability_NC.T, strict=True)}
+
+    def lines(self) -> dict[str, str]:
+        found = self.numbers()
+        rows = {"nodes": f"{found['nodes']:,}"}
+        rows |= {f"of class {name}": f"{count:,}" for name, count in found["classes"].items()}
+        rows["mean confidence"] = f"{100 * found['mean_confidence']:.2f} %"
+        if labelled := found["labelled"]:
+            heading = f"accuracy on {labelled:,} labelled nodes, training nodes included"
+            rows[heading] = f"{100 * found['accuracy']:.2f} %"
+        return rows
+
+    def numbers(self) -> dict[str, Any]:
+        count_C = torch.bincount(self.class_N, minlength=len(self.classes)).tolist()
+        right, labelled = self.accuracy() or (None, 0)
+        return {
+            "nodes": self.graph.num_nodes,
+            "classes": dict(zip(self.classes, count_C, strict=True)),
+            "mean_confidence": float(self.confidence.double().mean()),
+            "labelled": labelled,
+            "accuracy": right,
+        }
 
 
 def _counts(held: Sequence[Subgraph], chosen: list[Tensor], report: Report | None) -> Tensor:
