@@ -15,43 +15,43 @@ from collections.abc import Callable, Sequence
 from fedpub.errors import FedpubError, unknown
 from fedpub.version import __version__
 
-# What is typed: (module:function, one line for the overview).
+# By name: (module:function, one line for the overview).
 VERBS: dict[str, tuple[str, str]] = {
-    "demo": ("demo:demo", "see it work: half a minute on a built-in graph, no download"),
+    "demo": ("demo:demo", "FED-PUB at work: half a minute on a built-in graph, no download"),
     "run": ("run:run_", "train one method on the clients of one graph"),
-    "predict": ("predict:predict", "classes of a graph's nodes by a personal model"),
+    "predict": ("predict:predict", "class predictions of a personal model for a graph"),
     "compare": ("compare:compare", "several methods on the same data and seeds, in one table"),
-    "reproduce": ("reproduce:reproduce", "the paper's tables and figures by name"),
-    "report": ("report:report", "runs as one page to look at, or as tables and figures for a paper"),
-    "watch": ("report:watch", "the same page live while a run goes on"),
+    "reproduce": ("reproduce:reproduce", "tables and figures of the paper, by name"),
+    "report": ("report:report", "runs as one HTML page, or as tables and figures for a paper"),
+    "watch": ("report:watch", "the same page, live, for a run in progress"),
     "deploy local": ("coordinator:local", "a whole federation on this machine, with TLS and keys"),
-    "coordinator init": ("coordinator:init", "make a federation: certificates, admission list, what is run"),
+    "coordinator init": ("coordinator:init", "make a federation: certificates, admission list, experiment"),
     "coordinator admit": ("coordinator:admit", "admit sites by their public keys"),
-    "coordinator start": ("coordinator:start", "serve the sites and play the run; --resume goes on with it"),
-    "site init": ("site:init", "make a site: its key, its graph, its coordinator"),
-    "site start": ("site:start", "take part, where the data is"),
-    "site join": ("site:join", "a new site gets a model from a finished federation"),
-    "site audit": ("site:audit", "exactly what leaves this site"),
-    "status": ("coordinator:status", "how a federation's run stands"),
-    "bench engine": ("bench:engine", "seconds per round, beside a plain loop with PyG's layers"),
-    "bench methods": ("bench:methods", "seconds per round of every method, beside FedAvg's"),
-    "bench aggregate": ("bench:aggregate", "FED-PUB's server step, over all clients and the most similar ones"),
-    "bench partition": ("bench:partition", "dividing a graph of a million edges"),
-    "bench scale": ("bench:scale", "what a client costs when there are thousands"),
-    "bench sparse": ("bench:sparse", "from which share of non-zeros on a dense product is faster"),
-    "bench wire": ("bench:wire", "what a round sends, counted from encoded messages"),
-    "bench robust": ("bench:robust", "what one hostile client does to the others, with every defence"),
-    "bench all": ("bench:all_", "all of these"),
-    "data list": ("data:list_", "the graphs that are known by name"),
-    "data stats": ("data:stats", "what the clients of a partition look like"),
-    "data partition": ("data:partition", "divide a graph among clients and save who holds what"),
+    "coordinator start": ("coordinator:start", "serve the sites and run the federation; --resume continues it"),
+    "site init": ("site:init", "make a site's folder: its key, its graph, its coordinator"),
+    "site start": ("site:start", "take part in a federation"),
+    "site join": ("site:join", "get a model from a finished federation"),
+    "site audit": ("site:audit", "everything that leaves this site"),
+    "status": ("coordinator:status", "progress of a federation"),
+    "bench engine": ("bench:engine", "seconds per round, against a plain loop with PyG layers"),
+    "bench methods": ("bench:methods", "seconds per round of every method, against FedAvg"),
+    "bench aggregate": ("bench:aggregate", "FED-PUB's server step over all clients, and over the most similar"),
+    "bench partition": ("bench:partition", "time to divide a graph with a million edges"),
+    "bench scale": ("bench:scale", "cost per client with thousands of clients"),
+    "bench sparse": ("bench:sparse", "share of non-zeros above which dense products are faster"),
+    "bench wire": ("bench:wire", "bytes per round, counted from encoded messages"),
+    "bench robust": ("bench:robust", "harm done by one hostile client, under every defence"),
+    "bench all": ("bench:all_", "all benchmarks"),
+    "data list": ("data:list_", "graphs known by name"),
+    "data stats": ("data:stats", "statistics of the clients of a partition"),
+    "data partition": ("data:partition", "divide a graph among clients and save the result"),
     "data import": ("data_import:import_", "your own graph from CSV or Parquet tables"),
-    "doctor": ("doctor:doctor", "what is here, what is missing or broken, and what to do about it"),
-    "completion": ("completion:completion", "a script that lets bash, zsh or fish complete what you type"),
+    "doctor": ("doctor:doctor", "check of the installation, with a fix for every problem"),
+    "completion": ("completion:completion", "completion script for bash, zsh or fish"),
 }
 STATUS = """exit status:  0 done
               1 found a problem (doctor), or an unexpected error
-              2 something that you can mend
+              2 a problem that you can fix
               130 interrupted"""
 
 
@@ -81,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        print("fedpub: interrupted; a run that has an --out goes on with fedpub run --resume OUT", file=sys.stderr)
+        print("fedpub: interrupted; resume a run that has an --out with fedpub run --resume OUT", file=sys.stderr)
         return 130
 
 
@@ -111,13 +111,13 @@ def _run(verb: str, arguments: list[str]) -> int:
     except ImportError as error:
         if str(error.name).startswith("fedpub"):  # a mistake in here
             raise
-        if verb == "doctor":  # it tells of that, too
+        if verb == "doctor":  # it reports that, too
             return _doctor(arguments)
         said = " ".join(str(error).split())
         raise FedpubError(f"{error.name or 'a package'} cannot be imported ({said}); see fedpub doctor") from error
     rich.reconfigure(stderr=True)  # for bars that name no console, such as a download's
     if os.environ.get("NO_COLOR") and {"-h", "--help"} & {*arguments}:
-        os.environ["TERM"] = "dumb"  # all that tyro's help heeds
+        os.environ["TERM"] = "dumb"  # all that tyro's help respects
     return call(function, f"fedpub {verb}", arguments) or 0
 
 

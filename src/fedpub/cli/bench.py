@@ -34,14 +34,8 @@ def engine(
     Example: fedpub bench engine --dataset communities --clients 10 --repeats 2
 
     Args:
-        dataset: A name from `fedpub data list` or a graph file.
-        scenario: How it is divided.
-        clients: Number of clients.
-        methods: fedpub, fedavg or both.
-        repeats: Rounds that are timed, after two to warm up; the median counts.
-        device: cpu or cuda.
-        data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
-        json: Print the timings as JSON; with a file, also write them there.
+        methods: Methods to time: fedpub, fedavg or both.
+        repeats: Rounds to time after two warm-up rounds; the median counts.
     """
     found = bench_engine(dataset, scenario, clients, methods, repeats, device, data_root)
     show_timings(found, "times the PyG loop", json)
@@ -62,14 +56,7 @@ def methods(
     Example: fedpub bench methods --dataset communities --clients 5 --repeats 2 --methods fedavg fedgnn fedpub
 
     Args:
-        dataset: A name from `fedpub data list` or a graph file.
-        scenario: How it is divided.
-        clients: Number of clients.
-        methods: Which.
-        repeats: Rounds that are timed, after two to warm up; the median counts.
-        device: cpu or cuda.
-        data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
-        json: Print the timings as JSON; with a file, also write them there.
+        repeats: Rounds to time after two warm-up rounds; the median counts.
     """
     found = bench_methods(dataset, scenario, clients, methods, repeats, device, data_root)
     show_timings(found, "times FedAvg's speed", json)
@@ -89,11 +76,9 @@ def aggregate(
 
     Args:
         clients: Numbers of clients.
-        features: Inputs of their models.
+        features: Number of input features.
         neighbours: Numbers of most similar clients.
-        repeats: Steps that are timed, after two to warm up; the median counts.
-        device: cpu or cuda.
-        json: Print the timings as JSON; with a file, also write them there.
+        repeats: Steps to time after two warm-up steps; the median counts.
     """
     show_timings(bench_aggregate(clients, features, neighbours, repeats, device), "times all clients", json)
 
@@ -110,11 +95,9 @@ def partition(
     Example: fedpub bench partition --nodes 2000 --edges 8000 --clients 5
 
     Args:
-        nodes: Of the graph.
-        edges: That are drawn.
-        clients: Number of clients.
-        scenarios: How it is divided.
-        json: Print the timings as JSON; with a file, also write them there.
+        nodes: Number of nodes.
+        edges: Number of edges drawn.
+        scenarios: Divisions of the graph.
     """
     show_timings(bench_partition(nodes, edges, clients, scenarios), "", json)
 
@@ -134,14 +117,12 @@ def scale(
     Example: fedpub bench scale --clients 10 40 --nodes 30 --rounds 1
 
     Args:
-        clients: Numbers of clients; the smallest is what the others are compared with.
-        nodes: Of each client.
-        features: Of each node.
-        method: Any that needs no set-up.
-        neighbours: Clients that FED-PUB averages over.
-        rounds: Rounds that are timed, after one to warm up; the fastest counts.
-        max_memory: GiB that may be used; states of clients go to disk where they do not fit.
-        json: Print the timings as JSON; with a file, also write them there.
+        clients: Numbers of clients, compared with the smallest.
+        nodes: Nodes per client.
+        features: Features per node.
+        method: Method: any that needs no set-up.
+        neighbours: Neighbour count of FED-PUB.
+        rounds: Rounds to time after one warm-up round; the fastest counts.
     """
     found = bench_scale(clients, nodes, features, method, neighbours, rounds, max_memory)
     show_timings(found, "times the speed per client", json)
@@ -160,12 +141,10 @@ def sparse(
     Example: fedpub bench sparse --nodes 50 --features 50 --densities 0.1 0.5 --repeats 1
 
     Args:
-        clients: Number of clients.
-        nodes: Of each client.
-        features: Of each node.
+        nodes: Nodes per client.
+        features: Features per node.
         densities: Shares of non-zeros.
-        repeats: Products that are timed, after two to warm up; the median counts.
-        json: Print the timings as JSON; with a file, also write them there.
+        repeats: Products to time after two warm-up products; the median counts.
     """
     show_timings(bench_sparse(clients, nodes, features, densities, repeats), "times dense", json)
 
@@ -183,12 +162,8 @@ def wire(
     Example: fedpub bench wire --clients 2 --rounds 2
 
     Args:
-        dataset: A name from `fedpub data list` or a graph file.
-        scenario: How it is divided.
         clients: Number of sites.
-        rounds: Rounds before the one that is counted, and that one.
-        data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
-        json: Print the figures as JSON; with a file, also write them there.
+        rounds: Number of rounds, of which the last is counted.
     """
     found = bench_wire(dataset, scenario, clients, rounds, data_root)
     table = Table(header_style="bold")
@@ -220,16 +195,12 @@ def robust(
     Example: fedpub bench robust --dataset communities --clients 5 --rounds 2 --methods fedavg --defences none default
 
     Args:
-        dataset: A name from `fedpub data list` or a graph file.
-        scenario: How it is divided.
-        clients: Number of clients; the first is the hostile one.
-        methods: Which; any that needs no set-up.
-        attacks: none, "opposite step", "sign flip", noise, "a little is enough", "false claims", adapted.
-        defences: none, clip, median, guard, default.
-        rounds: Rounds of communication.
-        seeds: Of everything that is random; the constants of the defences were chosen with 0 and 1.
-        data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
-        json: Print the results as JSON; with a file, also write them there, after each one.
+        clients: Number of clients, of which the first is hostile.
+        methods: Methods: any that need no set-up.
+        attacks: Attacks of the hostile client.
+        defences: Defences of the others.
+        rounds: Communication rounds.
+        seeds: Random seeds; the constants of the defences were chosen with 0 and 1.
     """
     found: list[Attacked] = []
     for one in bench_robust(dataset, scenario, clients, methods, attacks, defences, rounds, seeds, data_root):
@@ -253,10 +224,8 @@ def all_(quick: bool = False, device: str = "cpu", data_root: Path | None = None
     Example: fedpub bench all --quick
 
     Args:
-        quick: A look at what comes out, on small graphs that need no download.
-        device: cpu or cuda; partition and scale are measured on the CPU.
-        data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
-        json: Print the timings as JSON; with a file, also write them there.
+        quick: A quick look, on small graphs that need no download.
+        device: Compute device; partition and scale always use the CPU.
     """
     both, kinds = ("fedpub", "fedavg"), ("disjoint", "overlapping", "louvain", "random")
     # Memory is counted over the whole process: what needs least comes first.

@@ -14,7 +14,6 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
@@ -46,7 +45,7 @@ def examine() -> list[Finding]:
             found += check()
         except Exception as error:
             said = f"could not be examined ({_said(error)})"
-            found.append(Finding(check.__name__, "note", said, "mend what else is said here, then try again"))
+            found.append(Finding(check.__name__, "note", said, "fix the other problems listed here, then try again"))
     return found
 
 
@@ -115,7 +114,6 @@ def _package(wanted: Any, essential: bool) -> Finding:
     return Finding(name, "ok", version if name == "torch" else f"{name} {version}")
 
 
-@cache
 def _imported(module: str) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -43,12 +43,11 @@ def compare(
 
     Args:
         methods: Methods to compare, the others tested against the first.
-        dataset: One or several graphs.
-        clients: One or several numbers of clients; none for natural clients.
+        dataset: Graphs: names from `fedpub data list`, or graph files.
+        clients: Numbers of clients; none for natural clients.
         seeds: Number of seeds, counted from `seed`.
         set: Hyper-parameters as method.name=value, for example fedpub.lambda1=0.3.
         out: Folder for run directories; complete runs in it are not repeated.
-        json: Table and summaries as JSON; with a file, summaries in that file.
         markdown: File for the table.
     """
     planned = plan(experiment, methods, dataset, clients, seeds, _options(set))

@@ -80,8 +80,8 @@ def admit(
 
     Args:
         keys: The .pub files that `fedpub site init` made.
-        folder: The coordinator's folder.
-        id: The site's name, where it is not the one in the file.
+        folder: Folder of the coordinator.
+        id: Name of the site, if it differs from the one in the file.
     """
     from fedpub.flower.folder import CoordinatorConfig, CoordinatorFolder
     from fedpub.flower.keys import admit as admitted
@@ -113,18 +113,17 @@ def start(
 ) -> int:
     """Serve the admitted sites and play the run; it begins when all of them are there.
 
-    Every round is saved: after any kind of end go on with --resume. Sites that were admitted after the run was finished
-    get a model from it with --joins here and `fedpub site join` there.
+    Every round is saved, so that --resume continues after any interruption. Sites that were admitted after the run had
+    finished get a model from it with --joins here and `fedpub site join` there.
 
     Example: fedpub coordinator start --folder coordinator
 
     Args:
-        folder: The coordinator's folder.
-        resume: Go on with a run that has begun.
-        joins: Let the new sites join a finished run, then end.
-        quiet: No progress bar: only the result, and what happens to sites.
-        verbose: A line for every round on the error output, and where an error came from.
-        json: Print the result as JSON; what happens to sites is then on the error output.
+        folder: Folder of the coordinator.
+        resume: Continuation of a run that has begun.
+        joins: Admission of new sites to a finished run, after which the coordinator exits.
+        quiet: No progress bar, only the result and events of sites.
+        json: Result as JSON; events of sites on standard error.
     """
     from fedpub.flower.coordinator import Running
 
@@ -161,8 +160,7 @@ def status(folder: Path = Path("coordinator"), json: bool = False) -> None:
     Example: fedpub status --folder coordinator
 
     Args:
-        folder: The coordinator's folder.
-        json: Print it as JSON.
+        folder: Folder of the coordinator.
     """
     from fedpub.flower.folder import CoordinatorConfig, CoordinatorFolder
     from fedpub.flower.keys import read_admitted

@@ -22,7 +22,7 @@ def list_(json: bool = False) -> None:
     Example: fedpub data list
 
     Args:
-        json: Print them as JSON.
+        json: Output as JSON.
     """
     rows = [{"dataset": name, "about": datasets.about(name)} for name in datasets.names()]
     if as_json(rows, json):
@@ -40,8 +40,8 @@ def stats(
     seed: int = 0,
     ratios: tuple[float, float, float] | None = None,
     alpha: float = 0.5,
-    data_root: Path | None = None,
     json: bool = False,
+    data_root: Path | None = None,
 ) -> None:
     """What the clients of a partition look like: size, clustering, heterogeneity, missing edges.
 
@@ -51,15 +51,12 @@ def stats(
     Example: fedpub data stats --dataset communities --scenario disjoint --clients 5 10 20
 
     Args:
-        dataset: A name from `fedpub data list` or a graph file.
-        scenario: disjoint, overlapping, imbalanced, louvain, leiden, random, dirichlet or natural. Left out: disjoint,
-            or natural without --clients.
-        clients: One or several numbers of clients; none for natural clients.
-        seed: Of partition and split.
-        ratios: Shares of the nodes for training, validation and test.
-        alpha: Label skew of dirichlet: small is strong.
-        data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
-        json: Print a list as JSON, of one object per number of clients.
+        scenario: Division of the graph among clients. (default: disjoint; natural without `clients`)
+        clients: Numbers of clients; none for natural clients.
+        seed: Random seed of partition and split.
+        ratios: Shares of the nodes for training, validation and test. (default: 0.2 0.4 0.4; 0.05 0.475 0.475 for ogbn-arxiv)
+        alpha: Concentration of the dirichlet scenario: the smaller, the stronger the label skew.
+        json: JSON list with one object per number of clients.
     """
     graph = datasets.load(dataset, data_root, features=False)
     chosen = split(graph, seed, ratios or datasets.split_ratios(dataset))
@@ -78,9 +75,9 @@ def partition(
     seed: int = 0,
     ratios: tuple[float, float, float] | None = None,
     alpha: float = 0.5,
-    data_root: Path | None = None,
     out: Path | None = None,
     json: bool = False,
+    data_root: Path | None = None,
 ) -> None:
     """Divide a graph among clients and save who holds what.
 
@@ -89,16 +86,12 @@ def partition(
     Example: fedpub data partition --dataset communities --scenario louvain --clients 10 --out partitions
 
     Args:
-        dataset: A name from `fedpub data list` or a graph file.
-        scenario: disjoint, overlapping, imbalanced, louvain, leiden, random, dirichlet or natural. Left out: disjoint,
-            or natural without --clients.
+        scenario: Division of the graph among clients. (default: disjoint; natural without `clients`)
         clients: Number of clients; none for natural clients.
-        seed: Of partition and split.
-        ratios: Shares of the nodes for training, validation and test.
-        alpha: Label skew of dirichlet: small is strong.
-        data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
-        out: Folder for the file; else the cache folder.
-        json: Print what was made as JSON.
+        seed: Random seed of partition and split.
+        ratios: Shares of the nodes for training, validation and test. (default: 0.2 0.4 0.4; 0.05 0.475 0.475 for ogbn-arxiv)
+        alpha: Concentration of the dirichlet scenario: the smaller, the stronger the label skew.
+        out: Folder for the file. (default: the cache folder)
     """
     graph = datasets.load(dataset, data_root, features=False)
     chosen = split(graph, seed, ratios or datasets.split_ratios(dataset))

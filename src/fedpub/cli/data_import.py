@@ -30,24 +30,24 @@ def import_(
     Example: fedpub data import --nodes nodes.csv --edges edges.csv --id id --label label --out my.graph
 
     Args:
-        nodes: One row per node. Several files: each is a client, named as its file.
-        edges: One row per edge, between two node ids.
-        id: The column of the node table that names a node.
-        label: The column of the node table to learn; an empty cell is a node without label.
-        out: The graph to write.
-        source: The edge table's column for one end; without it `source`, else the first column.
-        target: The edge table's column for the other end; without it `target`, else the second column.
-        client: The column of the node table that says who holds a node.
+        nodes: Node tables, one row per node; of several files each is a client, named after its file.
+        edges: Edge tables, one row per edge between two node ids.
+        id: Node table column with the node ids.
+        label: Node table column to learn; an empty cell is a node without a label.
+        out: Graph file to write.
+        source: Edge table column with one end of each edge. (default: source, or the first column)
+        target: Edge table column with the other end. (default: target, or the second column)
+        client: Node table column with the client of each node.
         drop: Columns to leave out.
-        categorical: Columns of numbers that are names, such as zip codes: one feature for each value.
-        many_classes: Accept a label column with very many different values.
-        delimiter: What separates the cells of CSV files, one character or tab; without it comma, semicolon, tab or |,
-            whichever the first line has most of.
-        encoding: The encoding of CSV files, such as latin-1; without it UTF-8, or UTF-16 where a file looks like it.
-        like: Encode columns and classes as in this graph (or encoding), so that sites agree.
-        encoding_out: Also write the encoding alone, as JSON: what another site needs for --like, without any row.
-        force: Replace the files to write if they exist.
-        json: Print what became of every column as JSON.
+        categorical: Numeric columns that are categories, such as zip codes: one feature per value.
+        many_classes: Permission for a label column with very many different values.
+        delimiter: Separator of CSV cells, one character or tab. (default: comma, semicolon, tab or |, the most frequent
+            in the first line)
+        encoding: Encoding of CSV files, such as latin-1. (default: UTF-8, or UTF-16 if a file looks like it)
+        like: Graph or encoding file whose columns and classes are used, so that sites agree.
+        encoding_out: JSON file for the encoding alone, which another site passes to `like`; it holds no rows.
+        force: Permission to replace existing files.
+        json: Use of every column as JSON.
     """
     # Imported here, so that --help need not wait for torch.
     from rich.console import Console

@@ -16,10 +16,8 @@ def demo(out: Path | None = None, seeds: int = 3, quiet: bool = False, verbose: 
     Example: fedpub demo --seeds 1
 
     Args:
-        out: Folder for the run directories; none are kept without it.
-        seeds: How many seeds.
-        quiet: No progress bar: only the result.
-        verbose: A line for every round on the error output, and where an error came from.
+        out: Folder for run directories; without it none are kept.
+        seeds: Number of seeds.
     """
     console = Console(highlight=False)
     console.print("The built-in graph: 20 clients in four communities that contradict each other.\n")

@@ -21,7 +21,7 @@ def doctor(json: bool = False) -> int:
     Example: fedpub doctor
 
     Args:
-        json: Print it as JSON.
+        json: Output as JSON.
     """
     found = examine()
     broken = any(one.state == "problem" for one in found)

@@ -227,14 +227,14 @@ def _flag(name: str, kind: Any, default: Any, text: str, decided: Decided | None
         marks.append(tyro.conf.arg(help_behavior_hint=f"(default: {hint}"))
     elif default is None and decided is not None:
         marks.append(tyro.conf.arg(help_behavior_hint=lambda _: decided(name)))
-    elif default is None or default is False or default == ():
+    elif default in (None, False, (), tyro.MISSING_NONPROP):
         marks.append(tyro.conf.arg(help_behavior_hint=""))
     elif default is True:
         marks.append(tyro.conf.arg(help_behavior_hint="(default: on)"))
 
     def help_text() -> str:
         names = list(names_of(name))
-        if not names or (isinstance(default, tuple) and {*names} <= {*default}):  # then the default lists them
+        if not names or ":" in text or (isinstance(default, tuple) and {*names} <= {*default}):  # they are said already
             return text
         return f"{text[:-1]}: {', '.join(names[:-1])} or {names[-1]}."
 

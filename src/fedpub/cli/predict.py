@@ -21,14 +21,13 @@ def predict(
     Example: fedpub predict --model runs/first --client 0 --graph communities --out predictions.parquet
 
     Args:
-        model: The folder of a model, or a run directory.
-        graph: A graph file, with or without labels, or a name from `fedpub data list`.
-        out: The table to write, CSV or Parquet by its ending; one that exists is replaced.
-        client: Whose model, where --model is a run directory: the number of a client, or its name.
-        pairs: A table of two columns with node ids, for a model that predicts links.
-        data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
-        quiet: Print nothing.
-        json: Print the summary as JSON.
+        model: Folder of a model, or a run directory.
+        graph: Graph file, with or without labels, or a name from `fedpub data list`.
+        out: Table to write, CSV or Parquet by its ending; an existing file is replaced.
+        client: Number or name of the client whose model is used, if `model` is a run directory.
+        pairs: Table of two columns with node ids, for a model that predicts links.
+        quiet: No output.
+        json: Summary as JSON.
     """
     # Imported here, so that --help need not wait for torch.
     from rich.console import Console

@@ -36,11 +36,11 @@ def report(
 
     Args:
         dirs: Run directories, or folders that hold some.
-        out: The page.
-        markdown: Also write the summary table to this file, as Markdown.
-        latex: Also write the summary table to this file, as LaTeX.
-        figures: Also write the figures to this folder, as PDF and SVG.
-        json: Print the summary table, and the files that were written, as JSON.
+        out: File for the page.
+        markdown: File for the summary table in Markdown.
+        latex: File for the summary table in LaTeX.
+        figures: Folder for the figures, as PDF and SVG.
+        json: Summary table and names of the files as JSON.
     """
     if not dirs:
         raise FedpubError("there is nothing to report on; name a run directory or a folder that holds some")
@@ -63,13 +63,13 @@ def report(
 
 
 def watch(dir: tyro.conf.Positional[Path], port: int = 0) -> None:
-    """The report of runs that still go on, in the browser: it redraws itself after every round. Ctrl-C ends it.
+    """A live report of unfinished runs in the browser, redrawn after every round; Ctrl-C ends it.
 
     Example: fedpub watch runs
 
     Args:
-        dir: A run directory, or a folder that holds some.
-        port: On 127.0.0.1; 0 takes a free one.
+        dir: Run directory, or a folder that holds some.
+        port: Port on 127.0.0.1; 0 for a free one.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where it was ignored before, as in a script with &
     with server([dir], port) as serving:

@@ -24,40 +24,37 @@ QUICK_ROUNDS = 5
 
 def reproduce(
     names: tyro.conf.Positional[tuple[str, ...]] = (),
+    list_: Annotated[bool, tyro.conf.arg(name="list")] = False,
     datasets: tuple[str, ...] = (),
     seeds: int | None = None,
-    device: str = "cpu",
-    jobs: int = 1,
     quick: bool = False,
-    list_: Annotated[bool, tyro.conf.arg(name="list")] = False,
-    listed: Path | None = None,
     out: Path = Path("reproduction"),
-    data_root: Path | None = None,
+    jobs: int = 1,
+    device: str = "cpu",
+    listed: Path | None = None,
+    json: bool = False,
     quiet: bool = False,
     verbose: bool = False,
-    json: bool = False,
+    data_root: Path | None = None,
 ) -> None:
     """The paper's tables and figures by name, or `all` of them.
 
-    Runs are kept under the hash of their experiment in OUT/runs: interrupted, the command goes on where it stopped, and
-    a second call computes nothing again.
+    Runs are kept in OUT/runs under the hash of their experiment: an interrupted command resumes where it stopped, and a
+    second call computes nothing.
 
     Example: fedpub reproduce figure-collapse --quick --out reproduction
 
     Args:
-        names: Which; --list shows them.
-        datasets: Only these, of the datasets that a recipe has; else all but ogbn-arxiv.
-        seeds: How many seeds; 3, or 1 with --quick.
-        device: cpu or cuda.
-        jobs: Processes that compute at a time.
-        quick: A look at what comes out: one seed, five rounds, the first dataset, few methods.
-        list_: Show the names.
-        listed: Compute nothing: make tables of the runs in this runs.csv, which an earlier call wrote.
+        names: Names of tables and figures, or all; `list` shows them.
         out: Folder for tables, figures and runs.
-        data_root: Folder of the raw files; else FEDPUB_DATA, else the cache folder.
-        quiet: No progress bar: only the result.
-        verbose: A line for every run on the error output, and where an error came from.
-        json: Print the names, or the files that were made, as JSON.
+        datasets: Datasets to restrict recipes to. (default: all but ogbn-arxiv)
+        seeds: Number of seeds. (default: 3; 1 with `quick`)
+        quick: A quick look: one seed, five rounds, the first dataset, few methods.
+        jobs: Number of parallel processes.
+        list_: List of the names.
+        listed: A runs.csv of an earlier call, whose runs fill the tables; nothing is computed.
+        json: Names, or files that were written, as JSON.
+        verbose: One line per run on standard error, and tracebacks of errors.
     """
     console = Console(highlight=False)
     check_loudness(quiet, verbose)

@@ -9,6 +9,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import tyro
 from rich.console import Console
 from rich.table import Table
 from tyro.constructors import PrimitiveConstructorSpec
@@ -37,6 +38,7 @@ JsonFile = Annotated[
         is_instance=lambda value: value is None or isinstance(value, Path),
         str_from_instance=lambda value: [str(value)],
     ),
+    tyro.conf.arg(help="Output as JSON; with a file, JSON in that file beside the usual output."),
 ]
 
 

@@ -23,11 +23,11 @@ def init(id: str, coordinator: str, graph: Path, ca: Path = Path("ca.pem"), fold
     Example: fedpub site init --id hospital-a --coordinator fl.example.org:9443 --graph my.graph --ca ca.pem
 
     Args:
-        id: The site's name in the federation.
-        coordinator: The coordinator's address, HOST:PORT.
-        graph: The site's own graph, as `fedpub data import` writes it.
+        id: Name of the site in the federation.
+        coordinator: Address of the coordinator, HOST:PORT.
+        graph: Graph of the site, as `fedpub data import` writes it.
         ca: The coordinator's ca.pem.
-        folder: Where; else a folder with the site's name.
+        folder: New folder of the site. (default: a folder named after the site)
     """
     from fedpub.core.files import write_text
     from fedpub.data.graph import Graph
@@ -62,18 +62,18 @@ def start(
     once: bool = False,
     wait: bool = True,
 ) -> None:
-    """Take part in the coordinator's runs until ended; after a restart the site goes on where it was.
+    """Take part in the coordinator's runs until ended; after a restart the site resumes.
 
     Example: fedpub site start --folder hospital-a
 
     Args:
-        folder: The site's folder; else the one with the site's name.
-        id: The site's name.
-        coordinator: The coordinator's address, where it has moved.
-        graph: The site's graph, where it has moved; a run that has begun goes on only with the same data.
-        experiment: The config.json that was agreed on: from now on the site takes part in nothing else.
-        once: End when a run is finished.
-        wait: Wait for a coordinator that cannot be reached; else say so and end.
+        folder: Folder of the site. (default: the folder named after the site)
+        id: Name of the site.
+        coordinator: New address of the coordinator, if it has moved.
+        graph: New place of the graph, if it has moved; a run that has begun needs the same data.
+        experiment: The agreed config.json; from now on the site takes part in nothing else.
+        once: Exit after one finished run.
+        wait: Waiting for a coordinator that cannot be reached; without it, an error.
     """
     from fedpub.flower.site import run_site
     from fedpub.flower.sites import SiteConfig, agree
@@ -108,9 +108,8 @@ def join(folder: Path, wait: bool = True, json: bool = False) -> None:
     Example: fedpub site join --folder hospital-e
 
     Args:
-        folder: The site's folder.
-        wait: Wait for a coordinator that cannot be reached; else say so and end.
-        json: Print the result as JSON.
+        folder: Folder of the site.
+        wait: Waiting for a coordinator that cannot be reached; without it, an error.
     """
     from fedpub.federation.joining import RESULT
 
@@ -144,10 +143,9 @@ def audit(folder: Path, experiment: Path | None = None, dump: Path | None = None
     Example: fedpub site audit --folder hospital-a --experiment config.json
 
     Args:
-        folder: The site's folder.
-        experiment: A run's config.json: what the site would send first in such a run, without sending it.
-        dump: Also write the decoded tensors to this safetensors file.
-        json: Print it as JSON.
+        folder: Folder of the site.
+        experiment: A run's config.json, to show what the site would send first in such a run, without sending it.
+        dump: File for the decoded tensors, in the safetensors format.
     """
     from fedpub.core.files import write_tensors
     from fedpub.core.tree import pack
