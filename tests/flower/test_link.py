@@ -438,7 +438,9 @@ def test_a_full_disk_is_a_sentence_and_a_later_start_resumes(deployed, tmp_path,
 
     with monkeypatch.context() as patch:
         patch.setattr(RunDirectory, "checkpoint", full)
-        with pytest.raises(FedpubError, match=r"No space left on device.*go on with --resume"):
+        with pytest.raises(
+            FedpubError, match=r"No space left on device.*continue with fedpub coordinator start --resume"
+        ):
             deployed.play()
     with pytest.raises(FedpubError, match="holds a run that has begun"):
         deployed.play()

@@ -69,7 +69,7 @@ class FedPubPlus(FedPub):
             ("average", self.average, 0.999),
         ):
             if not 0 <= value <= high:
-                raise FedpubError(f"--{name} {value} is outside 0 to {high}")
+                raise FedpubError(f"`{name}={value}` is outside 0 to {high}")
 
     @property
     def defaults(self) -> Mapping[str, Any]:

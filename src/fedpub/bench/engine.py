@@ -32,7 +32,7 @@ def bench_engine(
 ) -> list[Timing]:
     """Seconds per round of the stacked engine, of the same algorithm one client at a time, and of a PyG loop."""
     if repeats < 1:
-        raise FedpubError(f"--repeats {repeats} is not possible; give 1 or more")
+        raise FedpubError(f"`repeats={repeats}` is not possible; give 1 or more")
     found: list[Timing] = []
     machine: Machine | None = None
     for method in methods:
@@ -74,7 +74,7 @@ def bench_methods(
 ) -> list[Timing]:
     """Seconds per round of methods beside FedAvg's, and what their set-up takes before the first."""
     if repeats < 1:
-        raise FedpubError(f"--repeats {repeats} is not possible; give 1 or more")
+        raise FedpubError(f"`repeats={repeats}` is not possible; give 1 or more")
     contenders: dict[str, Iterator[object]] = {}
     seconds: dict[str, float] = {}
     for method in dict.fromkeys(("fedavg", *methods)):

@@ -117,7 +117,7 @@ def bench_robust(
         if name not in DEFENCES:
             raise unknown("defence", name, DEFENCES)
     if clients < 2:
-        raise FedpubError(f"--clients {clients} leaves nobody to be harmed; give 2 or more")
+        raise FedpubError(f"`clients={clients}` leaves nobody to be harmed; give 2 or more")
     plain = Experiment(dataset, scenario, clients, rounds=rounds)
     ready: dict[object, Prepared] = {}
     for method in methods:

@@ -54,7 +54,8 @@ def stats(
         scenario: Division of the graph among clients. (default: disjoint; natural without `clients`)
         clients: Numbers of clients; none for natural clients.
         seed: Random seed of partition and split.
-        ratios: Shares of the nodes for training, validation and test. (default: 0.2 0.4 0.4; 0.05 0.475 0.475 for ogbn-arxiv)
+        ratios: Shares of the nodes for training, validation and test. (default: 0.2 0.4 0.4; 0.05 0.475 0.475 for
+            ogbn-arxiv)
         alpha: Concentration of the dirichlet scenario: the smaller, the stronger the label skew.
         json: JSON list with one object per number of clients.
     """
@@ -89,7 +90,8 @@ def partition(
         scenario: Division of the graph among clients. (default: disjoint; natural without `clients`)
         clients: Number of clients; none for natural clients.
         seed: Random seed of partition and split.
-        ratios: Shares of the nodes for training, validation and test. (default: 0.2 0.4 0.4; 0.05 0.475 0.475 for ogbn-arxiv)
+        ratios: Shares of the nodes for training, validation and test. (default: 0.2 0.4 0.4; 0.05 0.475 0.475 for
+            ogbn-arxiv)
         alpha: Concentration of the dirichlet scenario: the smaller, the stronger the label skew.
         out: Folder for the file. (default: the cache folder)
     """

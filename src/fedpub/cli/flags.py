@@ -227,7 +227,7 @@ def _flag(name: str, kind: Any, default: Any, text: str, decided: Decided | None
         marks.append(tyro.conf.arg(help_behavior_hint=f"(default: {hint}"))
     elif default is None and decided is not None:
         marks.append(tyro.conf.arg(help_behavior_hint=lambda _: decided(name)))
-    elif default in (None, False, (), tyro.MISSING_NONPROP):
+    elif default is None or default is False or default == () or default is tyro.MISSING_NONPROP:
         marks.append(tyro.conf.arg(help_behavior_hint=""))
     elif default is True:
         marks.append(tyro.conf.arg(help_behavior_hint="(default: on)"))

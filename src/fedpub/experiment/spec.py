@@ -60,7 +60,7 @@ class Experiment:
     lr: float = 0.01
     """Learning rate of Adam."""
     weight_decay: float | None = None
-    """L2 weight decay of Adam. (default: 0; 1e-6 for FED-PUB with `official`)"""
+    """L2 weight decay of Adam. (default: 0; 1e-6 for FED-PUB as published)"""
     fraction: float = 1.0
     """Share of the clients that take part in each round."""
     failures: float = 0.0

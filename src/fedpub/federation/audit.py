@@ -64,7 +64,7 @@ def _last(site: Site) -> Found:
     ]
     if not answers:
         raise FedpubError(
-            f"site {site.name!r} has sent nothing yet; --experiment config.json shows what it would send in such a run"
+            f"site {site.name!r} has sent nothing yet; `experiment=config.json` shows what it would send in such a run"
         )
     flat, _ = read_tensors(answers[-1])
     what = re.sub("-", " ", answers[-1].stem)

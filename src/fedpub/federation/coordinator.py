@@ -49,7 +49,7 @@ class Coordinator:
         self.algorithm, self.ctx = self.plan.algorithm, self.plan.context
         if self.plan.undivided:
             method = self.plan.experiment.method
-            raise FedpubError(f"--method {method} needs all data in one place: it cannot be deployed; use fedpub run")
+            raise FedpubError(f"`method={method}` needs all data in one place: it cannot be deployed; use fedpub run")
         if not self.sites:
             raise FedpubError("a federation needs at least one site; admit one with fedpub coordinator admit")
         terms.check()
@@ -126,7 +126,7 @@ class Coordinator:
             if time.monotonic() > until:
                 raise FedpubError(
                     f"round {number} has the answers of {len(answers)} sites and needs {need}: start the others and "
-                    "go on with --resume, or lower --min-sites"
+                    "continue with fedpub coordinator start --resume, or lower `min_sites`"
                 )
             time.sleep(PAUSE)
 

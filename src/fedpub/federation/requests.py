@@ -47,9 +47,9 @@ class Terms:
     def check(self) -> None:
         for name in ("deadline", "patience", "max_message"):
             if not getattr(self, name) > 0:
-                raise FedpubError(f"--{name.replace('_', '-')} {getattr(self, name)} is not possible; give more than 0")
+                raise FedpubError(f"`{name}={getattr(self, name)}` is not possible; give more than 0")
         if self.min_sites < 0:
-            raise FedpubError(f"--min-sites {self.min_sites} is not possible; give 0 or more")
+            raise FedpubError(f"`min_sites={self.min_sites}` is not possible; give 0 or more")
 
 
 class Requests:

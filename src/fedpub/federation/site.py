@@ -263,7 +263,7 @@ def check_agreed(asked: Experiment, agreed: Experiment | None) -> None:
         if name not in ("dataset", "device", "options") and theirs.get(name) != ours.get(name):
             raise FedpubError(
                 f"the coordinator asks for {name} {theirs.get(name)!r}, but this site has agreed to "
-                f"{ours.get(name)!r}; settle it with the coordinator, then start the site with --experiment and what "
+                f"{ours.get(name)!r}; settle it with the coordinator, then start the site with `experiment` and what "
                 "was agreed"
             )
 

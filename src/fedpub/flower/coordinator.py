@@ -73,7 +73,8 @@ def check_run(folder: CoordinatorFolder, config: CoordinatorConfig, resume: bool
     begun = (out / "clients.csv").is_file() or (folder.path / SITES).is_file()
     if begun and not resume:
         raise FedpubError(
-            f"{folder.path} holds a run that has begun: go on with it by --resume, or init another folder"
+            f"{folder.path} holds a run that has begun: continue it with fedpub coordinator start --resume, or init "
+            "another folder"
         )
 
 
@@ -175,7 +176,9 @@ class Running:
                 raise
             except Exception as error:
                 why = printable(f"{type(error).__name__}: {error}")
-                raise FedpubError(f"the rounds ended ({why}); what was done is saved: go on with --resume") from error
+                raise FedpubError(
+                    f"the rounds ended ({why}); what was done is saved: continue with fedpub coordinator start --resume"
+                ) from error
 
     def _members(self) -> list[str]:
         from fedpub.flower.server import members
@@ -199,7 +202,9 @@ class Running:
     def _alive(self) -> None:
         self._watchdog.moved()
         if not self._gate.is_serving():
-            raise FedpubError("the gate has closed, so that no site can come in; go on with --resume")
+            raise FedpubError(
+                "the gate has closed, so that no site can connect; continue with fedpub coordinator start --resume"
+            )
 
     def _end_stuck(self) -> None:
         """Nothing can be unwound in a thread that does not move: end, and leave word where it stands."""

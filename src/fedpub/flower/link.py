@@ -172,7 +172,7 @@ class Link:
             self._task = self._state.get_run_info(run_ids=[self._run])[0].primary_task_id if self._run else 0
             if self._run and self._state.claim_task(self._task) and self._state.activate_task(self._task):
                 return self._run
-        raise FedpubError("Flower's link cannot begin a run; start the coordinator again with --resume")
+        raise FedpubError("Flower's link cannot begin a run; start it again with fedpub coordinator start --resume")
 
     def keep_alive(self, ended: threading.Event) -> None:
         """Flower ends a run whose process says nothing for a minute; aggregation may take longer."""

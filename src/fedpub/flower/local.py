@@ -72,9 +72,9 @@ def deploy_local(
     require_flower()
     plan = experiment.resolve()
     if plan.failures:
-        raise FedpubError("--failures is for simulations; deployed sites fail by themselves: leave it out")
+        raise FedpubError("`failures` is for simulations; deployed sites fail by themselves: leave it out")
     if plan.device.type != "cpu":
-        raise FedpubError(f"--device {plan.device} is for simulations; sites compute on their CPUs: leave it out")
+        raise FedpubError(f"`device={plan.device}` is for simulations; sites compute on their CPUs: leave it out")
     if out is not None:
         RunDirectory.check_free(out)
     ready = prepare(plan, root)

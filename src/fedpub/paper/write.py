@@ -88,7 +88,7 @@ class ListedOutcome(Outcome):
 
     @property
     def rows(self) -> list[Row]:
-        raise FedpubError(f"{self.path} has no rounds; without --listed they are computed")
+        raise FedpubError(f"{self.path} has no rounds; without `listed` they are computed")
 
 
 @cache

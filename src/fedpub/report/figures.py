@@ -27,7 +27,7 @@ def save_all(runs: Sequence[Loaded], folder: Path) -> list[Path]:
     try:
         import matplotlib as mpl
     except ImportError as error:
-        raise FedpubError("--figures needs matplotlib, which is not installed: pip install matplotlib") from error
+        raise FedpubError("`figures` needs matplotlib, which is not installed: pip install matplotlib") from error
     mpl.use("Agg")
     from matplotlib import pyplot
 

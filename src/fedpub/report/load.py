@@ -100,7 +100,7 @@ def load(folders: Sequence[Path]) -> tuple[list[Loaded], list[str]]:
         except FedpubError as error:
             complaints.append(f"{error}; this run is left out")
     if not runs:
-        why = f": {complaints[0]}" if complaints else "; give the --out of a run or of a comparison"
+        why = f": {complaints[0]}" if complaints else "; give the `out` of a run or of a comparison"
         raise FedpubError(f"there is no run in {', '.join(map(str, folders)) or 'no folder at all'}{why}")
     return _without_repeats(_labelled(runs), complaints.append), complaints
 
@@ -110,7 +110,7 @@ def run_directories(folders: Sequence[Path]) -> list[Path]:
     found: dict[Path, Path] = {}
     for folder in folders:
         if not folder.is_dir():
-            raise FedpubError(f"there is no folder {folder}; give the --out of a run or of a comparison")
+            raise FedpubError(f"there is no folder {folder}; give the `out` of a run or of a comparison")
         for config in sorted(folder.rglob("config.json")):
             found.setdefault(config.parent.resolve(), config.parent)
     return list(found.values())

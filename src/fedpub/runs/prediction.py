@@ -67,7 +67,7 @@ def check_fits(card: ModelCard, graph: Graph) -> None:
     here, model = f"graph {graph.name!r}", f"the model of {card.site!r}"
     learnt, given = _encoding(card.meta, model), _encoding(graph.meta, here)
     if learnt and given and learnt.columns != given.columns:
-        mend = "import its tables with --like and the graph that the model learnt from"
+        mend = "import its tables with `like` and the graph that the model learnt from"
         raise FedpubError(f"{here} {_difference(learnt, given)} {model} learnt from; {mend}")
     if graph.num_features != card.num_features:
         raise FedpubError(

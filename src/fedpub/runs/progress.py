@@ -67,4 +67,4 @@ def progress(quiet: bool, verbose: bool = False, total: int = 1) -> Iterator[Bar
 
 def check_loudness(quiet: bool, verbose: bool) -> None:
     if quiet and verbose:
-        raise FedpubError("--quiet and --verbose contradict each other; leave one of them out")
+        raise FedpubError("`quiet` and `verbose` contradict each other; leave one of them out")

@@ -92,7 +92,7 @@ class Tracker:
             if name not in SINKS:
                 raise unknown("tracker", name, SINKS)
             if not all(importlib.util.find_spec(package) for package in NEEDS[name]):
-                raise FedpubError(f"--track {name} needs packages that are not here: pip install 'fedpub[{name}]'")
+                raise FedpubError(f"`track={name}` needs packages that are not here: pip install 'fedpub[{name}]'")
 
     def on_round(self, row: Row) -> None:
         if not self.sinks:

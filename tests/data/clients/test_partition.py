@@ -198,7 +198,7 @@ def test_an_impossible_partition_says_what_to_do(scenario, clients, words):
 
 
 def test_no_natural_clients_says_how_to_get_them():
-    with pytest.raises(FedpubError, match="--client COLUMN"):
+    with pytest.raises(FedpubError, match="client=COLUMN"):
         partition(replace(cliques(2, 3), client=None), "natural")
 
 

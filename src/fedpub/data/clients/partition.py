@@ -128,8 +128,8 @@ def _check_clients(graph: Graph, scenario: str, clients: int | None) -> int:
     if scenario == "natural":
         if graph.client is None:
             raise FedpubError(
-                f"graph {graph.name!r} has no natural clients; give a number of `clients`, or import it with --client "
-                "COLUMN or one node file per client"
+                f"graph {graph.name!r} has no natural clients; give a number of `clients`, or import it with "
+                "`client=COLUMN` or one node file per client"
             )
         natural = len(graph.client_names)
         if clients not in (None, natural):

@@ -124,7 +124,7 @@ def _classes(table: Table, chosen: Choices) -> tuple[str, ...]:
     if len(found) < 2:
         raise FedpubError(
             f"{table.source}: every label in column {label_column!r} is {found[0]!r}; "
-            "classification needs at least two classes, so choose another --label column or add nodes"
+            "classification needs at least two classes, so choose another `label` column or add nodes"
         )
     if len(found) > FEW_CLASSES and not chosen.many_classes:
         fractions = _are_fractions(found)
@@ -132,7 +132,7 @@ def _classes(table: Table, chosen: Choices) -> tuple[str, ...]:
             kind = "numbers" if fractions else "values"
             raise FedpubError(
                 f"{table.source}: column {label_column!r} has {len(found):,} different {kind} in {len(labels):,} rows, "
-                "too many to be classes; group them, choose another --label column, or confirm with `many_classes=True`"
+                "too many to be classes; group them, choose another `label` column, or confirm with `many_classes=True`"
             )
     return found
 

@@ -189,7 +189,7 @@ def read_tables(
 def read_edges(paths: Sequence[Path], source: str | None, target: str | None, dialect: Dialect = FOUND) -> Table:
     """Edge files as one table with the string columns "source" and "target"."""
     if (source is None) != (target is None):
-        raise FedpubError("only one of --source and --target is given; give both, or none")
+        raise FedpubError("only one of `source` and `target` is given; give both, or none")
     parts, unused = [], []
     for path in paths:
         names = header(path, dialect)

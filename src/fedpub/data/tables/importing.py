@@ -49,12 +49,12 @@ def from_tables(
     if len(nodes) > 1 and client_column is not None:
         raise FedpubError(
             f"clients are given twice, by {len(nodes)} node files and by the column {client_column!r}; "
-            "give one node file, or leave out --client"
+            "give one node file, or leave out `client`"
         )
     fates = dict.fromkeys(drop, "left out on request")
     if label_column == id_column:
         raise FedpubError(
-            f"column {id_column!r} cannot be both --id and --label; give the column to predict with --label"
+            f"column {id_column!r} cannot be both `id` and `label`; give the column to predict with `label`"
         )
     fates |= {id_column: "node id", label_column: "label"}
     verbatim = [id_column]
@@ -100,13 +100,13 @@ def from_tables(
 def check_outputs(out: Path, encoding_out: Path | None, inputs: Collection[Path], force: bool) -> None:
     """Refuse, before any work is done, to overwrite something."""
     if encoding_out is not None and encoding_out.suffix != ".json":
-        raise FedpubError(f"{encoding_out} does not end in .json; give --encoding-out a name that does")
+        raise FedpubError(f"{encoding_out} does not end in .json; give `encoding_out` a name that does")
     for path in [out] if encoding_out is None else [out, encoding_out]:
         if path.is_dir() or path.resolve() in {read.resolve() for read in inputs}:
             what = "a folder" if path.is_dir() else "one of the tables to read"
             raise FedpubError(f"{path} is {what}; choose another name")
         if path.exists() and not force:
-            raise FedpubError(f"{path} already exists; choose another name, or replace it with --force")
+            raise FedpubError(f"{path} already exists; choose another name, or replace it with `force`")
 
 
 def _unique_ids(table: Table, id_column: str) -> pa.Array:
