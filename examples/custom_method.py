@@ -15,7 +15,8 @@ from torch import Tensor
 
 from fedpub.algorithms import METHODS, Context, FedAvg
 from fedpub.algorithms.training import optimiser_of, train
-from fedpub.core.tree import Message, State, tree
+from fedpub.core.message import Message
+from fedpub.core.tree import State, tree
 from fedpub.data.clients.stack import Clients
 
 
@@ -28,10 +29,10 @@ class Halfway(FedAvg):
 
     def client(self, ctx: Context, own: State, msg: Message, data: Clients) -> tuple[State, Message, Tensor]:
         weights = tree(own["weights"])  # each [K, ...]: K clients at a time
-        for name, average in tree(msg["weights"]).items():
+        for name, average in msg.tree("weights").items():
             weights[name].lerp_(average, self.share)
         optimiser, loss_K = train(ctx, data, weights, optimiser_of(own))
-        return {"weights": weights, **optimiser}, {"weights": weights, "size": data.num_train_K}, loss_K
+        return {"weights": weights, **optimiser}, Message({"weights": weights, "size": data.num_train_K}), loss_K
 
 
 METHODS["halfway"] = Halfway

@@ -53,8 +53,8 @@ TABLE = (
     M(
         "alpha-transposed",
         "algorithms/fedpub.py",
-        "mean = average_active(alpha_KK, tree",
-        "mean = average_active(alpha_KK.T.contiguous(), tree",
+        "mean = average_sent(alpha_KK, tree",
+        "mean = average_sent(alpha_KK.T.contiguous(), tree",
         "algorithms/test_methods.py::test_an_average_takes_its_own_client_s_row_of_attention",
     ),
     M(

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from fedpub.algorithms import FedGNN, fedgnn
-from fedpub.core.tree import Message, pack, state_map
+from fedpub.core.message import Message
+from fedpub.core.tree import pack, state_map
 from fedpub.data.clients.subgraph import Added, Subgraph
 from fedpub.engine import setup as engine
 from fedpub.engine.setup import set_up

@@ -10,6 +10,7 @@ import torch
 
 from fedpub.algorithms import FedPub, Local
 from fedpub.algorithms.fedpub_plus import ALONE, LOCAL, LOCAL_DROPOUT, FedPubPlus
+from fedpub.core.message import Message
 from fedpub.core.tree import State, Tree, pack, stacked, tree_map
 from fedpub.data.clients.subgraph import Subgraph, subgraph_of
 from fedpub.engine.simulate import Federation, first_weights, simulate
@@ -17,8 +18,8 @@ from fedpub.engine.size import message_bytes
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.models import GCN, Dropout
-from fedpub.models.fallback import CHOSEN, SECOND, Beside, apart, together
-from fedpub.models.feature_dropout import Columns
+from fedpub.models.fallback import CHOSEN, SECOND, WithFallback, apart, together
+from fedpub.models.feature_dropout import FeatureDropout
 from fedpub.models.twin import Twin
 from fedpub.store.model_files import ModelCard, load_model, save_model, settled, unsettled
 from fedpub.store.record import Record, Row
@@ -120,7 +121,8 @@ def test_the_server_tells_everybody_the_means_of_the_models_trained_alone(claime
     method = FedPubPlus(tau=3.0, masks=False, similarity=False)
     server = method.init_server(random_tree(ONE), 4)
     assert method.send(server, torch.arange(4))[ALONE + "val"].tolist() == [-1] * 4
-    up = {"weights": random_tree(ONE, 3), ALONE + "val": numbers(*claimed), ALONE + "loss": numbers(1.0, 3.0, -5.0)}
+    claims = {ALONE + "val": numbers(*claimed), ALONE + "loss": numbers(1.0, 3.0, -5.0)}
+    up = Message({"weights": random_tree(ONE, 3), **claims})
     done, _ = method.server(context(), server, torch.arange(3), up)
     assert method.send(done, torch.arange(4))[ALONE + "val"].tolist() == pytest.approx([mean] * 4)
     assert method.send(done, torch.arange(4))[ALONE + "loss"].tolist() == pytest.approx([mean_loss] * 4)
@@ -190,10 +192,11 @@ def test_what_is_sent_is_fed_pub_s_and_two_numbers():
         own = method.init_client(w0, 3)
         _, up, _ = method.client(context(model, dropout=0.3), own, method.send(server, ids), data)
         uploads.append(up)
-    assert [uploads[1].pop(ALONE + name).shape for name in ("val", "loss")] == [(3,)] * 2
-    assert pack(uploads[0]).keys() == pack(uploads[1]).keys()
-    for name, part in pack(uploads[0]).items():
-        torch.testing.assert_close(part, pack(uploads[1])[name], rtol=0, atol=0)
+    plain, plus = (pack(up.flat()) for up in uploads)
+    assert [plus.pop(ALONE + name).shape for name in ("val", "loss")] == [(3,)] * 2
+    assert plain.keys() == plus.keys()
+    for name, part in plain.items():
+        torch.testing.assert_close(part, plus[name], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -265,7 +268,7 @@ def test_local_s_model_is_what_an_experiment_gives_local():
 
 
 def test_two_models_beside_each_other_begin_as_if_alone():
-    model = Beside(ONE, GCN(8))
+    model = WithFallback(ONE, GCN(8))
     both = model.init(5, 3, torch.Generator().manual_seed(1))
     first, second = apart(both)
     assert_trees_equal(first, ONE.init(5, 3, torch.Generator().manual_seed(1)))
@@ -276,7 +279,7 @@ def test_every_client_is_answered_by_the_model_it_chose():
     data, first, second = small_clients(), random_tree(ONE, 3), random_tree(GCN(8), 3)
     both = together(first, second, torch.tensor([False, True, False]))
     expected = torch.where(data.segments.owner_N.unsqueeze(1) == 1, GCN(8).apply(second, data), ONE.apply(first, data))
-    torch.testing.assert_close(Beside(ONE, GCN(8)).apply(both, data), expected)
+    torch.testing.assert_close(WithFallback(ONE, GCN(8)).apply(both, data), expected)
 
 
 def test_a_model_of_links_beside_its_like_is_saved_as_what_it_is():
@@ -333,9 +336,9 @@ def test_dropped_columns_are_dropped_rows_of_the_first_matrices():
     assert set(kept_KF1.unique().tolist()) == {0.0, 2.0}
     scaled = w | {name: w[name] * kept_KF1 for name in ("conv1.self", "conv1.neighbour")}
     expected = ONE.apply(scaled, data, dropout)
-    torch.testing.assert_close(Columns(ONE, 0.5).apply(w, data, dropout), expected)
+    torch.testing.assert_close(FeatureDropout(ONE, 0.5).apply(w, data, dropout), expected)
     torch.testing.assert_close(dropout.columns(small_clients(1).ids_K, 5, torch.float64), kept_KF1[1:2])
-    torch.testing.assert_close(Columns(ONE, 0.5).apply(w, data), ONE.apply(w, data))
+    torch.testing.assert_close(FeatureDropout(ONE, 0.5).apply(w, data), ONE.apply(w, data))
 
 
 def test_input_features_are_dropped_by_their_own_share():
@@ -349,7 +352,7 @@ def test_input_features_are_dropped_by_their_own_share():
 
     data, dropout = small_clients(), Dropout(0.25, [7, 8, 9])
     w = tree_map(torch.ones_like, random_tree(ONE, 3))
-    Columns(Probe(4), 0.75).apply(w, data, dropout)
+    FeatureDropout(Probe(4), 0.75).apply(w, data, dropout)
     ((got, hidden),) = given
     for name in ("conv1.self", "conv1.neighbour"):
         assert set(got[name].unique().tolist()) == {0.0, 4.0}
@@ -366,7 +369,7 @@ def test_a_saved_model_is_the_one_that_the_client_uses(alone, tmp_path):
     save_model(tmp_path, both, card)
     weights, found = load_model(tmp_path)
     assert (found.model, found.hidden) == (("gcn", 8) if alone else ("twin", 4))
-    expected = Beside(ONE, GCN(8)).apply(both, data)
+    expected = WithFallback(ONE, GCN(8)).apply(both, data)
     torch.testing.assert_close(found.net().apply(weights, data), expected)
 
 
@@ -376,7 +379,7 @@ def test_half_as_wide_it_sends_no_more_than_fed_pub():
     sizes = []
     for model in (Twin(64), GCN(128)):
         weights = stacked(tree_map(torch.Tensor.float, model.init(1433, 7, stream)), 1)
-        sizes.append(int(message_bytes({"weights": weights}, 1, torch.device("cpu"))[0]))
+        sizes.append(int(message_bytes(Message({"weights": weights}), 1, torch.device("cpu"))[0]))
     assert sizes[0] <= sizes[1]
 
 

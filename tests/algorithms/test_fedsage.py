@@ -16,10 +16,11 @@ from torch import Tensor
 from fedpub.algorithms import Context, FedSage, fedsage
 from fedpub.algorithms.fedsage import CLASSIFIER, Mending, turn, whole_counts
 from fedpub.algorithms.protocol import Place
+from fedpub.core.message import Message
 from fedpub.core.optim import adam_step
 from fedpub.core.segments import rows_matmul
 from fedpub.core.sparse import SparseRows
-from fedpub.core.tree import Message, State, Tree, pack, stacked, state_map, together, tree
+from fedpub.core.tree import State, Tree, pack, stacked, state_map, together, tree
 from fedpub.data.clients import hiding
 from fedpub.data.clients.hiding import SAMPLED, hidden_rows, lost_neighbours, sampled_neighbours
 from fedpub.data.clients.split import split

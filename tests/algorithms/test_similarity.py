@@ -80,11 +80,7 @@ def test_one_is_a_single_node() -> None:
 
 @pytest.mark.parametrize("kind", ["sbm", "er", "one"])
 def test_a_proxy_is_made_from_the_seed_alone(kind: ProxyKind) -> None:
-    random_proxy.cache_clear()
-    proxy_structure.cache_clear()
     first = random_proxy(kind, 0, 7, "symmetric", P_OUT, CPU, torch.float64)
-    random_proxy.cache_clear()
-    proxy_structure.cache_clear()
     again = random_proxy(kind, 0, 7, "symmetric", P_OUT, CPU, torch.float64)
     other = random_proxy(kind, 1, 7, "symmetric", P_OUT, CPU, torch.float64)
     assert again is not first
@@ -120,7 +116,7 @@ def test_feature_proxy_draws_a_clients_own_rows(layout: str, monkeypatch: pytest
     monkeypatch.setattr(clients_file, "SPARSE_BELOW", {torch.float64: 2.0 if layout == "sparse" else 0.0})
     data = small_clients()
     assert isinstance(data.x, SparseRows) == (layout == "sparse")
-    proxy = feature_proxy(0, data, "symmetric", P_OUT)
+    proxy = feature_proxy(0, data, proxy_structure("sbm", 0, "symmetric", P_OUT))
     assert proxy.x.shape == (3, 500, 5)
     for client, own in enumerate(NODES):
         rows = {tuple(row) for row in small_graph().x[list(own)].tolist()}
@@ -130,17 +126,19 @@ def test_feature_proxy_draws_a_clients_own_rows(layout: str, monkeypatch: pytest
 
 
 def test_feature_proxy_does_not_depend_on_who_is_beside_a_client() -> None:
-    together = feature_proxy(0, small_clients(2, 0), "symmetric", P_OUT)
-    alone = feature_proxy(0, small_clients(2), "symmetric", P_OUT)
+    together = feature_proxy(0, small_clients(2, 0), proxy_structure("sbm", 0, "symmetric", P_OUT))
+    alone = feature_proxy(0, small_clients(2), proxy_structure("sbm", 0, "symmetric", P_OUT))
     assert torch.equal(together.x[0], alone.x[0])
-    other = feature_proxy(1, small_clients(2), "symmetric", P_OUT)
+    other = feature_proxy(1, small_clients(2), proxy_structure("sbm", 1, "symmetric", P_OUT))
     assert not torch.equal(other.x, alone.x)
 
 
 def test_every_client_draws_for_itself() -> None:
     """Two clients with the same nodes: as much of each node, but not the same one at every place."""
     own = subgraphs()[1]
-    x_KPF = feature_proxy(0, stack([own, replace(own, id=2)], 3, dtype=torch.float64), "symmetric", P_OUT).x
+    x_KPF = feature_proxy(
+        0, stack([own, replace(own, id=2)], 3, dtype=torch.float64), proxy_structure("sbm", 0, "symmetric", P_OUT)
+    ).x
     alike = float((x_KPF[0] == x_KPF[1]).all(1).double().mean())
     assert abs(alike - 0.25) < 4.5 * (0.25 * 0.75 / 500) ** 0.5, "one place in four, as of four nodes"
 

@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 from torch_geometric.data import Data
 
 import fedpub
-from fedpub.algorithms import METHODS, FedAvg, FedPub
+from fedpub.algorithms import METHODS, Algorithm, FedAvg, FedPub
 from fedpub.cli import main
 from fedpub.data.clients.split import split
 from fedpub.data.download import cache_folder
@@ -33,7 +33,7 @@ from fedpub.data.synthetic import communities_graph
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.experiment.prepare import prepare
-from fedpub.models import GCN
+from fedpub.models import GCN, Model
 from fedpub.runs.comparison import compare as compare_runs
 from fedpub.runs.comparison import plan
 from fedpub.runs.simulated import run
@@ -62,14 +62,12 @@ def graph() -> Graph:
 
 
 @dataclass(frozen=True)
-class Averaging:
+class Averaging(Algorithm):
     """FedAvg by hand, for those who do not trust a name."""
 
     of: FedAvg = field(default_factory=FedAvg)
     strength: float = 1.0
 
-    notes: ClassVar[dict[str, int]] = {}
-    steady: ClassVar[bool] = True
     uploads: ClassVar[frozenset[str]] = frozenset({"weights", "size"})
 
     def init_server(self, w0, num_clients):
@@ -98,11 +96,12 @@ ARMED: list[int] = []  # rounds in which it fails, once each
 
 
 @dataclass(frozen=True)
-class Wrapped:
+class Wrapped(Model):
     """A model that is a GCN under another name."""
 
     net: GCN = field(default_factory=lambda: GCN(8))
     propagation: ClassVar[str] = "symmetric"
+    inputs: ClassVar[tuple[str, ...]] = ("conv1.weight",)
 
     def seen(self, data):
         return self.net.seen(data)
@@ -538,7 +537,6 @@ class Plain:
 
 @dataclass(frozen=True)
 class Halfway:
-    steady: ClassVar[bool] = True
     notes: ClassVar[dict[str, int]] = {}
 
 

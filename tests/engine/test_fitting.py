@@ -16,7 +16,8 @@ from fedpub.algorithms import METHODS, FedPub
 from fedpub.algorithms.similarity import attention, cosine, nearest
 from fedpub.bench.scale import CLASSES, random_clients
 from fedpub.cli import main
-from fedpub.core.tree import mix, not_zero, pack, put, select, state_map
+from fedpub.core.kernels import not_zero
+from fedpub.core.tree import mix, pack, put, select, state_map
 from fedpub.data.clients.stack import stack
 from fedpub.data.graph import Graph, undirected
 from fedpub.engine import memory

@@ -16,7 +16,8 @@ from torch import Tensor
 from fedpub.algorithms import FedAvg, FedPer, FedPub, Local
 from fedpub.bench.robust import ATTACKS, _played, attacked
 from fedpub.cli import main
-from fedpub.core.tree import flatten, pack, stacked, tree_map
+from fedpub.core.message import Message
+from fedpub.core.tree import State, flatten, pack, stacked, tree_map
 from fedpub.engine import guard, robust
 from fedpub.engine.guard import guarded
 from fedpub.engine.robust import bounded, capped, clipped
@@ -30,8 +31,12 @@ from fedpub.store.directory import read_rows
 from small import context, made_for, random_tree, refused, small_clients
 
 
-def column(*values: float) -> dict[str, Any]:
-    return {"weights": {"w": torch.tensor([[value] for value in values], dtype=torch.float64)}}
+def weights(w: Tensor, sent: Tensor | None = None) -> Message:
+    return Message({"weights": {"w": w}}, {} if sent is None else {"w": sent})
+
+
+def column(*values: float) -> Message:
+    return weights(torch.tensor([[value] for value in values], dtype=torch.float64))
 
 
 def entries(message) -> list[float]:
@@ -43,8 +48,8 @@ def entries(message) -> list[float]:
 
 def test_a_step_longer_than_twice_the_median_site_s_is_shortened():
     """Sent (0, 0); steps of 1, 1 and 5, so at most 2: (3, 4) becomes (1.2, 1.6), and the others stay."""
-    up = {"weights": {"w": torch.tensor([[3.0, 4.0], [0.0, 1.0], [1.0, 0.0]])}, "size": torch.tensor([1, 1, 1])}
-    found = clipped(up, {"weights": {"w": torch.zeros(3, 2)}})
+    up = weights(torch.tensor([[3.0, 4.0], [0.0, 1.0], [1.0, 0.0]])) | {"size": torch.tensor([1, 1, 1])}
+    found = clipped(up, weights(torch.zeros(3, 2)))
     torch.testing.assert_close(found["weights"]["w"], torch.tensor([[1.2, 1.6], [0.0, 1.0], [1.0, 0.0]]))
     assert found["size"] is up["size"]
     assert up["weights"]["w"][0].tolist() == [3, 4]  # what a client has is not written to
@@ -52,11 +57,11 @@ def test_a_step_longer_than_twice_the_median_site_s_is_shortened():
 
 def test_what_a_site_did_not_send_is_no_step():
     """Sites send 1, 4 and 7 entries of ten and move them by 0.1 in all; the rest arrives as 0 and was 3."""
-    sent = {"weights": {"w": torch.full((3, 10), 3.0, dtype=torch.float64)}}
-    up = {"weights": {"w": torch.zeros(3, 10).double()}, "active": {"w": torch.zeros(3, 10, dtype=torch.bool)}}
+    sent = weights(torch.full((3, 10), 3.0, dtype=torch.float64))
+    up = weights(torch.zeros(3, 10).double(), torch.zeros(3, 10, dtype=torch.bool))
     for site in range(3):
         count = 1 + 3 * site  # were they steps, the first site's would be three times as long as the last one's
-        up["weights"]["w"][site, :count], up["active"]["w"][site, :count] = 3.0 + 0.1 / count**0.5, True
+        up["weights"]["w"][site, :count], up.sent["w"][site, :count] = 3.0 + 0.1 / count**0.5, True
     assert clipped(up, sent)["weights"]["w"] is up["weights"]["w"]
     up["weights"]["w"][1, 0] = 1e6
     found = clipped(up, sent)["weights"]["w"]
@@ -81,7 +86,9 @@ def test_one_site_moves_a_clipped_mean_by_a_bounded_amount(honest, hostile):
     """Whatever it sends, its step is at most twice the longest honest one; and looking at values changes nothing."""
     up, sent = column(*honest, hostile), column(*[0.0] * (len(honest) + 1))
     found = clipped(up, sent)
-    assert entries(found) == entries(clipped(up, sent, blind=True))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedpub.core.recording.recording", lambda _: True)
+        assert entries(found) == entries(clipped(up, sent))
     assert abs(entries(found)[-1]) <= 2 * max(honest) * (1 + 1e-12)
 
 
@@ -90,9 +97,9 @@ def test_the_order_of_leaves_does_not_matter():
     stream = torch.Generator().manual_seed(0)
     size = torch.where(torch.arange(40) % 3 == 0, 9.0, 1.0).unsqueeze(1)
     part = {name: torch.randn(40, 37, generator=stream) * size for name in "lkjihgfedcba"}
-    sent = {"weights": {name: torch.zeros_like(leaf) for name, leaf in part.items()}}
-    one = clipped({"weights": part}, sent)["weights"]
-    other = clipped({"weights": dict(sorted(part.items()))}, sent)["weights"]
+    sent = Message({"weights": {name: torch.zeros_like(leaf) for name, leaf in part.items()}})
+    one = clipped(Message({"weights": part}), sent)["weights"]
+    other = clipped(Message({"weights": dict(sorted(part.items()))}), sent)["weights"]
     assert not torch.equal(one["a"], part["a"])
     for name, leaf in one.items():
         assert torch.equal(leaf, other[name])
@@ -108,17 +115,17 @@ def test_entries_far_from_the_median_are_brought_near():
 
 def test_the_median_is_of_those_who_sent():
     """Of 1, 2, 3 and 100, where the client with 2 pruned the entry: median 3, deviations 2, 0 and 97."""
-    active = {"w": torch.tensor([[True], [False], [True], [True]])}
-    found = entries(bounded(column(1, 2, 3, 100) | {"active": active}, column(*[0.0] * 4)))
+    sent = {"w": torch.tensor([[True], [False], [True], [True]])}
+    found = entries(bounded(Message(column(1, 2, 3, 100).parts, sent), column(*[0.0] * 4)))
     assert [found[0], found[2], found[3]] == [1, 3, 9]
 
 
 @pytest.mark.parametrize("senders", [1, 2])
 def test_an_entry_that_few_sent_moves_no_further_than_entries_do(senders):
     """All move the first entry by 0.3. The last one and perhaps the first send the second, to 0.3 and -1,000,000."""
-    up = {"weights": {"w": torch.tensor([[0.3, 0.3], [0.3, 0.0], [0.3, -1e6]], dtype=torch.float64)}}
-    up["active"] = {"w": torch.tensor([[True, senders == 2], [True, False], [True, True]])}
-    found = bounded(up, {"weights": {"w": torch.zeros(3, 2, dtype=torch.float64)}})["weights"]["w"]
+    moved = torch.tensor([[0.3, 0.3], [0.3, 0.0], [0.3, -1e6]], dtype=torch.float64)
+    up = weights(moved, torch.tensor([[True, senders == 2], [True, False], [True, True]]))
+    found = bounded(up, weights(torch.zeros(3, 2, dtype=torch.float64)))["weights"]["w"]
     assert found[:, 0].tolist() == [0.3, 0.3, 0.3]
     assert float(found[0, 1]) == 0.3
     assert float(found[2, 1]) == pytest.approx(-0.9)
@@ -130,12 +137,12 @@ def test_an_entry_that_few_sent_moves_no_further_than_entries_do(senders):
 def test_claims_of_examples_are_capped():
     """The median of 10, 20, 30 and the claim is 20: three times that count; sites without examples say nothing."""
     claimed = torch.tensor([10, 0, 20, 30, 0, 2**62])
-    assert capped({"size": claimed})["size"].tolist() == [10, 0, 20, 30, 0, 60]
+    assert capped(Message({"size": claimed}))["size"].tolist() == [10, 0, 20, 30, 0, 60]
     assert claimed[-1] == 2**62
-    assert capped({"size": torch.tensor([10, 2**62])})["size"].tolist() == [10, 30]
-    assert capped({"size": torch.tensor([0, 0])})["size"].tolist() == [0, 0]
-    assert capped({"size": torch.tensor([10, 15, 30])})["size"].tolist() == [10, 15, 30]
-    assert capped({}) == {}
+    assert capped(Message({"size": torch.tensor([10, 2**62])}))["size"].tolist() == [10, 30]
+    assert capped(Message({"size": torch.tensor([0, 0])}))["size"].tolist() == [0, 0]
+    assert capped(Message({"size": torch.tensor([10, 15, 30])}))["size"].tolist() == [10, 15, 30]
+    assert capped(Message()).flat() == {}
 
 
 # Guard
@@ -154,22 +161,23 @@ class Judge:
 GUARD = replace(context(), task=Judge(), defence="guard")
 
 
-def pair(*values: tuple[float, float]) -> dict[str, Any]:
+def pair(*values: tuple[float, float]) -> State:
     return {"weights": {"a": torch.tensor(values), "b": torch.tensor(values)}}
 
 
-def test_what_harms_a_client_is_not_used():
+def test_what_harms_a_client_is_not_used(monkeypatch):
     """Own accuracy 0.8; received 0.65, 0.59 and 0.61: only the second loses more than twenty points."""
-    own, message = pair((0.8, 0.8), (0.8, 0.8), (0.8, 0.8)), pair((0.65, 0.65), (0.59, 0.59), (0.8, 0.42))
-    for ctx in (GUARD, replace(GUARD, together=True)):
-        found = guarded(FedAvg(), ctx, own, message, small_clients())["weights"]["b"]
+    own, message = pair((0.8, 0.8), (0.8, 0.8), (0.8, 0.8)), Message(pair((0.65, 0.65), (0.59, 0.59), (0.8, 0.42)))
+    for recorded in (False, True):
+        monkeypatch.setattr("fedpub.core.recording.recording", lambda _, recorded=recorded: recorded)
+        found = guarded(FedAvg(), GUARD, own, message, small_clients())["weights"]["b"]
         assert torch.equal(found, torch.tensor([[0.65, 0.65], [0.8, 0.8], [0.8, 0.42]]))
     for defence in ("none", "clip", "median", "default"):  # by default, one model for all is used as it is
         assert guarded(FedAvg(), replace(GUARD, defence=defence), own, message, small_clients()) is message
 
 
 def test_without_validation_examples_what_comes_is_used():
-    message = pair((float("nan"), 0.0), (0.0, 0.0))
+    message = Message(pair((float("nan"), 0.0), (0.0, 0.0)))
     found = guarded(FedAvg(), GUARD, pair((0.9, 0.9), (0.9, 0.9)), message, small_clients(0, 1))["weights"]["a"]
     assert found[0].isnan().tolist() == [True, False]
     assert found[1].tolist() == pytest.approx([0.9, 0.9])
@@ -178,7 +186,7 @@ def test_without_validation_examples_what_comes_is_used():
 def test_a_personal_part_is_the_client_s_own_in_both():
     """FedPer: `b` stays at home. With it 0.6 the received 0.5 makes 0.55, against 0.8; with 0.9, 0.7 against 0.85."""
     own = {"weights": {"a": torch.tensor([[1.0], [0.8]]), "b": torch.tensor([[0.6], [0.9]])}}
-    found = guarded(FedPer(), GUARD, own, {"base": {"a": torch.tensor([[0.5], [0.5]])}}, small_clients(0, 1))
+    found = guarded(FedPer(), GUARD, own, Message({"base": {"a": torch.tensor([[0.5], [0.5]])}}), small_clients(0, 1))
     assert torch.equal(found["base"]["a"], torch.tensor([[1.0], [0.5]]))
     assert set(found) == {"base"}
 
@@ -187,7 +195,7 @@ def test_masks_are_the_client_s_own_in_both():
     """FED-PUB: an entry that is masked out cannot harm."""
     masks = {"a": torch.tensor([[[1.0, 0.0]], [[1.0, 1.0]]])}
     own = {"weights": {"a": torch.full((2, 1, 2), 0.8)}, "masks": masks}
-    message = {"weights": {"a": torch.tensor([[[0.8, -9.0]], [[0.8, -9.0]]])}}
+    message = Message({"weights": {"a": torch.tensor([[[0.8, -9.0]], [[0.8, -9.0]]])}})
     for defence in ("guard", "default"):
         ctx = replace(GUARD, defence=defence)
         found = guarded(FedPub(tau=3.0), ctx, own, message, small_clients(0, 1))["weights"]["a"]
@@ -195,7 +203,7 @@ def test_masks_are_the_client_s_own_in_both():
 
 
 def test_a_method_that_sends_nothing_is_not_guarded():
-    assert guarded(Local(), GUARD, pair((0.8, 0.8)), {}, small_clients(0)) == {}
+    assert guarded(Local(), GUARD, pair((0.8, 0.8)), Message(), small_clients(0)).flat() == {}
 
 
 # Both engines

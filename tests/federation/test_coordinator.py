@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from fedpub.core.message import Message
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.federation import coordinator as federate
 from fedpub.federation.coordinator import Coordinator, _first, _measured
 from fedpub.federation.in_process import InProcessSites
-from fedpub.federation.known import Known
+from fedpub.federation.known import FINGERPRINT, Known
 from fedpub.federation.requests import Terms
 from fedpub.federation.validate.upload import wrong_values
 from fedpub.federation.wire import Envelope, decode, encode
@@ -56,7 +58,7 @@ def numbers(value: float) -> dict[str, float]:
 
 
 def answered(value: float, loss: float = 1.0, **message: torch.Tensor) -> Envelope:
-    return Envelope("round", {"round": 3, "loss": loss, "metrics": numbers(value)}, message)
+    return Envelope("round", {"round": 3, "loss": loss, "metrics": numbers(value)}, Message.of(message))
 
 
 def known() -> Known:
@@ -132,7 +134,7 @@ def test_every_site_is_asked_from_its_own_last_round(play, tmp_path):
     play(leader(tmp_path, sites), clients)
     assert sites.fields("round", "base") == [2, 1, 2]
     assert sites.fields("round", "best") == [2, 2, 2]
-    done = Sites(lambda client, _: Envelope("finished", {}, {}))
+    done = Sites(lambda client, _: Envelope("finished", {}))
     leader(tmp_path, done).finish(clients)
     assert (done.fields("finish", "base"), done.fields("finish", "best")) == ([2, 1, 2], [2, 2, 2])
 
@@ -140,9 +142,9 @@ def test_every_site_is_asked_from_its_own_last_round(play, tmp_path):
 def test_a_site_that_lost_its_state_begins_anew_and_is_asked_from_the_start(play, tmp_path):
     def answer(client: int, envelope: Envelope) -> Envelope:
         if envelope.kind == "begin":
-            return Envelope("begun", {}, {})
+            return Envelope("begun", {})
         lost = client == 1 and envelope.fields["base"] > 0
-        return Envelope("lost", {"reason": "a new disk"}, {}) if lost else answered(0.5)
+        return Envelope("lost", {"reason": "a new disk"}) if lost else answered(0.5)
 
     sites, events = Sites(answer), []
     clients = _measured(_first(known()), dict.fromkeys((0, 1, 2), answered(0.5)), 2)
@@ -153,15 +155,17 @@ def test_a_site_that_lost_its_state_begins_anew_and_is_asked_from_the_start(play
     assert sites.fields("round", "base") == [2, 2, 2, 2, 0, 2]
 
 
-def test_the_last_embedding_of_every_site_is_remembered():
+def test_the_last_fingerprint_of_every_site_is_remembered(tmp_path):
     def up(one: float) -> Envelope:
         return answered(0.5, embedding=torch.tensor([[one, 1.0]]))
 
-    first = _measured(_first(known()), {0: up(1), 1: up(2)}, 1)
-    assert first["embedding"].tolist() == [[1, 1], [2, 1], [0, 0]]
-    second = _measured(first, {1: up(3), 2: up(4)}, 2)
-    assert second["embedding"].tolist() == [[1, 1], [3, 1], [4, 1]]
-    assert _measured(second, {0: answered(0.5)}, 3)["embedding"].tolist() == second["embedding"].tolist()
+    similar = replace(EXPERIMENT, method="fedpub")
+    remembered = Coordinator(similar, RUN, NAMES, Sites(lambda *_: None), tmp_path)._fingerprints
+    first = remembered({}, {0: up(1), 1: up(2)})
+    assert first[FINGERPRINT].tolist() == [[1, 1], [2, 1], [0, 0]]
+    second = remembered(first, {1: up(3), 2: up(4)})
+    assert second[FINGERPRINT].tolist() == [[1, 1], [3, 1], [4, 1]]
+    assert remembered(second, {})[FINGERPRINT].tolist() == second[FINGERPRINT].tolist()
 
 
 def test_the_classes_of_a_run_are_those_of_all_sites(tmp_path):
@@ -170,8 +174,8 @@ def test_the_classes_of_a_run_are_those_of_all_sites(tmp_path):
 
     def answer(client: int, envelope: Envelope) -> Envelope:
         if envelope.kind == "hello":
-            return Envelope("hello", {"site": NAMES[client], "features": 5, "classes": names[client]}, {})
-        return Envelope("begun", {"metrics": numbers(client / 4), "test_size": 5 + client, "idle": client == 1}, {})
+            return Envelope("hello", {"site": NAMES[client], "features": 5, "classes": names[client]})
+        return Envelope("begun", {"metrics": numbers(client / 4), "test_size": 5 + client, "idle": client == 1})
 
     sites = Sites(answer)
     found = leader(tmp_path, sites).prepare()
@@ -186,7 +190,7 @@ def test_the_classes_of_a_run_are_those_of_all_sites(tmp_path):
 
 def test_who_is_missing_at_the_beginning_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(federate, "PAUSE", 0.0)
-    hello = Envelope("hello", {"site": "a", "features": 5, "classes": ["x"]}, {})
+    hello = Envelope("hello", {"site": "a", "features": 5, "classes": ["x"]})
     sites = Sites(lambda client, _: hello if client == 1 else None)
     coordinator = Coordinator(EXPERIMENT, RUN, NAMES, sites, tmp_path, Terms(deadline=5, patience=0.01))
     with pytest.raises(FedpubError, match=r"no answer \(hello\) from a, c within 0.01 s"):
@@ -222,7 +226,7 @@ def test_what_a_site_sends_before_the_rounds_is_looked_at(tmp_path):
     }
 
     def wrong(**changes: Any) -> str | None:
-        upload = {"features": {**whole, **changes.pop("features", {})}, **changes}
+        upload = Message({"features": {**whole, **changes.pop("features", {})}, **changes})
         return coordinator.preparation.problem(known(), 0, coordinator.algorithm.setup().init_server(3), 1, upload)
 
     assert wrong() is None
@@ -233,4 +237,4 @@ def test_what_a_site_sends_before_the_rounds_is_looked_at(tmp_path):
 
 @pytest.mark.parametrize(("size", "good"), [(0, True), (7, True), (-1, False), (8, False)])
 def test_a_site_has_no_fewer_examples_than_none_and_no_more_than_it_can_have(size, good):
-    assert (wrong_values({"size": torch.tensor([size])}, 7) is None) == good
+    assert (wrong_values(Message({"size": torch.tensor([size])}), 7) is None) == good

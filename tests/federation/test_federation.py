@@ -263,7 +263,7 @@ def test_of_rounds_that_are_level_the_coordinator_keeps_the_one_of_lower_loss():
     found = []
     for number, (loss, test) in enumerate(((0.9, 0.9), (0.7, 0.2), (0.8, 1.0)), 1):
         metrics = [first | {"val": val, "val_loss": loss, "test": test} for val in ((0.3, 0.7), (0.7, 0.3))[number % 2]]
-        answers = {client: Envelope("round", {"metrics": one}, {}) for client, one in enumerate(metrics)}
+        answers = {client: Envelope("round", {"metrics": one}) for client, one in enumerate(metrics)}
         clients = _measured(clients, answers, number)
         found.append(int(clients["best"]))
     assert found == [1, 2, 2]
@@ -299,7 +299,7 @@ def test_a_new_site_joins_a_finished_run(method, tmp_path):
     told = finished.join(new, 3, lambda messages, _: {0: site.answer(messages[0])}, 5.0)
     assert site.finished
     fields = {"run": RUN, "experiment": plan.experiment.to_json(), "client": 3, "step": "near", "epochs": 99}
-    longer = Envelope("join", fields | {"classes": list(known.classes), "precision": "exact", "nearest": {}}, {})
+    longer = Envelope("join", fields | {"classes": list(known.classes), "precision": "exact", "nearest": {}})
     assert "20 epochs, not the 99" in decode(site.answer(encode(longer))).fields["reason"]
     assert set(told["nearest"]) == {"site-0", "site-1", "site-2"}
     assert sum(told["nearest"].values()) == pytest.approx(1, abs=1e-5)
@@ -347,7 +347,7 @@ def test_a_site_answers_no_round_beyond_the_last_and_says_so_at_home(tmp_path):
     sites = InProcessSites(tmp_path / "sites", experiment)
     play(coordinator(sites, experiment), tmp_path / "deployed")
     site = sites.site(1)
-    answer = decode(site.answer(encode(Envelope("round", {"run": RUN, "round": 4, "base": 3, "best": 1}, {}))))
+    answer = decode(site.answer(encode(Envelope("round", {"run": RUN, "round": 4, "base": 3, "best": 1}))))
     assert answer.kind == "refused"
     assert "round 4 is more than the 3 rounds" in answer.fields["reason"]
     assert "refused what the coordinator asked for: round 4" in site.news

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from fedpub.algorithms import FedAvg
+from fedpub.core.message import Message
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.federation import joining
@@ -41,13 +42,13 @@ def test_what_a_new_site_gets_is_the_members_mean_by_similarity(method, options,
     weights = {"w": doubles([[[10]], [[20]], [[40]]])}
     if method == "fedavg":  # one average for everybody
         weights = {"w": doubles([[70 / 3]])}
-    clients = {"embedding": doubles([[1, 0], [0, 2], [-3, 0]])}
+    clients = {"fingerprint": doubles([[1, 0], [0, 2], [-3, 0]])}
     asked: list[Envelope] = []
 
     def exchange(messages: Mapping[int, bytes], deadline: float) -> dict[int, bytes]:
         assert deadline == 7.0
         asked.append(decode(messages[0]))
-        up = {"embedding": doubles([[0, 5]])} if len(asked) == 1 else {}
+        up = Message({"fingerprint": doubles([[0, 5]])} if len(asked) == 1 else {})
         return {0: encode(Envelope("join", {"kept": "joined"} if len(asked) == 2 else {}, up))}
 
     known = Known(("a", "b", "c"), 5, ("x", "y"))
@@ -67,7 +68,7 @@ def test_a_new_site_that_is_silent_or_refuses_is_told():
     one = Finished(experiment, RUN, Known(("a",), 5, ("x",)), {"weights": {"w": doubles([[1]])}}, {})
     with pytest.raises(FedpubError, match="site 'new' did not answer within 7 s"):
         one.join("new", 1, lambda messages, deadline: {}, 7.0)
-    refused = encode(Envelope("refused", {"reason": "no time"}, {}))
+    refused = encode(Envelope("refused", {"reason": "no time"}))
     with pytest.raises(FedpubError, match="site 'new' cannot join: no time"):
         one.join("new", 1, lambda messages, deadline: {0: refused}, 7.0)
 
@@ -80,7 +81,10 @@ class Counting(FedAvg):
 
     def client(self, ctx, own, msg, data):
         weights = {"w": msg["weights"]["w"] + ctx.epochs}
-        return {"weights": weights}, {"weights": weights, "embedding": weights["w"]}, torch.zeros(1)
+        return {"weights": weights}, Message({"weights": weights}), torch.zeros(1)
+
+    def fingerprint(self, up):
+        return up["weights"]["w"]
 
     def personal(self, own):
         return own["weights"]
@@ -109,7 +113,7 @@ def test_a_new_site_keeps_the_better_of_two_equally_long_trainings(
     monkeypatch.setattr(joining, "measure", measured)
     w0 = {"w": doubles([1])}
     part = SimpleNamespace(algorithm=Counting(), ctx=context(epochs=3), w0=w0, data=None, site="new")
-    message = {"weights": {"w": doubles([[100]])}}
+    message = Message({"weights": {"w": doubles([[100]])}})
     held: list[tuple[float, float]] = []
 
     def asked(step: str) -> Envelope:
@@ -119,7 +123,7 @@ def test_a_new_site_keeps_the_better_of_two_equally_long_trainings(
         )
 
     near = asked("near")
-    assert near.message["embedding"].item() == 120
+    assert near.message["fingerprint"].item() == 120
     assert (near.fields, held) == ({}, [])
     told = asked("take").fields
     assert held == [(120, 0.8) if kept == "joined" else (41, 0.9)]

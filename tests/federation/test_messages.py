@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_federation import RUN, coordinator, number_of, small
 
+from fedpub.core.message import Message
 from fedpub.federation.deployed import play
 from fedpub.federation.in_process import InProcessSites
 from fedpub.federation.part import OnePiece
@@ -45,11 +46,13 @@ def messages() -> tuple[Path, dict[str, Envelope]]:
     known = leader.prepare()
     w0 = {name: leaf.unsqueeze(0) for name, leaf in leader.first_weights(known).items()}
     held = {name: seen["begin"].fields[name] for name in ("experiment", "client", "classes", "precision")}
-    seen["round"] = Envelope("round", {"run": RUN, "round": 1, "base": 0, "best": 0}, {"weights": w0})
-    seen["finish"] = Envelope("finish", {"run": RUN, "base": 0, "best": 0}, {})
-    seen["setup"] = Envelope("setup", {"run": RUN, "step": 0}, {})
-    seen["ready"] = Envelope("ready", {"run": RUN}, {})
-    seen["join"] = Envelope("join", {"run": RUN, "epochs": 20, "step": "near", "nearest": {}, **held}, {"weights": w0})
+    seen["round"] = Envelope("round", {"run": RUN, "round": 1, "base": 0, "best": 0}, Message.of({"weights": w0}))
+    seen["finish"] = Envelope("finish", {"run": RUN, "base": 0, "best": 0})
+    seen["setup"] = Envelope("setup", {"run": RUN, "step": 0})
+    seen["ready"] = Envelope("ready", {"run": RUN})
+    seen["join"] = Envelope(
+        "join", {"run": RUN, "epochs": 20, "step": "near", "nearest": {}, **held}, Message.of({"weights": w0})
+    )
     return folder / "site-0", seen
 
 
@@ -69,7 +72,7 @@ def test_whatever_the_fields_hold_is_answered_or_refused(data):
     if data.draw(st.booleans()):
         del fields[name]
     try:
-        envelope = encode(replace(good[kind], fields=fields, message={}))
+        envelope = encode(replace(good[kind], fields=fields, message=Message()))
     except ValueError:
         return
     answer = decode(site.answer(envelope))
@@ -108,7 +111,7 @@ def test_what_is_no_message_is_refused(data):
 )
 def test_a_round_with_other_tensors_is_refused(message):
     folder, good = messages()
-    assert decode(site_at(folder).answer(encode(replace(good["round"], message=message)))).kind == "refused"
+    assert decode(site_at(folder).answer(encode(replace(good["round"], message=Message.of(message))))).kind == "refused"
 
 
 def test_an_error_nobody_thought_of_is_refused_too(monkeypatch):

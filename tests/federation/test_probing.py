@@ -13,6 +13,7 @@ from test_federation import RUN, coordinator, number_of, small
 
 from fedpub.algorithms import FedAvg
 from fedpub.algorithms.fedgnn import SimilarNodes
+from fedpub.core.message import Message
 from fedpub.core.tree import tree
 from fedpub.federation import joining
 from fedpub.federation.deployed import play
@@ -68,6 +69,7 @@ class Prober:
     def round(self, number, base, message=None, shift=0.0) -> Envelope:
         """Round `number` with the weights that everybody starts from, all moved by the same little."""
         message = message or {"weights": {n: leaf + shift for n, leaf in self.weights().items()}}
+        message = Message.of(message)
         return self.ask(Envelope("round", {"run": RUN, "round": number, "base": base, "best": 0}, message))
 
     def weights(self):
@@ -88,7 +90,9 @@ def test_a_round_is_answered_for_one_message(prober):
     first = prober.round(1, 0)
     assert first.kind == "round"
     assert prober.round(2, 1).kind == "round"
-    again = encode(Envelope("round", {"run": RUN, "round": 2, "base": 1, "best": 0}, {"weights": prober.weights()}))
+    again = encode(
+        Envelope("round", {"run": RUN, "round": 2, "base": 1, "best": 0}, Message.of({"weights": prober.weights()}))
+    )
     stored = prober.site.answer(again)
     prober.sites.restart()
     assert prober.site.answer(again) == stored, "also after a restart"
@@ -197,11 +201,11 @@ def test_an_exchange_before_the_rounds_is_answered_once(tmp_path):
     prober = Prober(tmp_path, "fedsage", options={"generator_epochs": 1, "generator_rounds": 1})
     head = {"head": torch.zeros(1, 3)}
     assert "exchange 2 was asked by another message" in refusal(
-        prober.ask(Envelope("setup", {"run": RUN, "step": 2}, {"head": head, "latent": torch.zeros(1, 2)}))
+        prober.ask(Envelope("setup", {"run": RUN, "step": 2}, Message.of({"head": head, "latent": torch.zeros(1, 2)})))
     )
     prober.begin(1)
     assert "exchange 0 was asked by another message" in refusal(
-        prober.ask(Envelope("setup", {"run": RUN, "step": 0}, {"latent": torch.zeros(1, 2)}))
+        prober.ask(Envelope("setup", {"run": RUN, "step": 0}, Message.of({"latent": torch.zeros(1, 2)})))
     ), "also after beginning anew"
 
 
@@ -255,7 +259,7 @@ W = (2.0 * (torch.arange(30, dtype=torch.float64) % 2) - 1).view(1, 6, 5)  # one
 
 def odd(leaf, own=W, base=1, number=2, **changes):
     ctx = context(lr=LR, round=number, **changes)
-    return implausible(ctx, {"weights": {"w": leaf}}, {"weights": {"w": W}}, {"w": own}, base)
+    return implausible(ctx, Message({"weights": {"w": leaf}}), Message({"weights": {"w": W}}), {"w": own}, base)
 
 
 def test_how_far_an_average_may_be_by_hand():
@@ -342,12 +346,12 @@ def test_a_site_joins_once(tmp_path):
 
     def moved(envelope):
         weights = {name: leaf + 0.001 for name, leaf in envelope.message["weights"].items()}
-        return replace(envelope, message={"weights": weights})
+        return replace(envelope, message=Message.of({"weights": weights}))
 
     with pytest.raises(Exception, match="join near was asked by another message"):
         join(finished, site(), moved)
     begin = Envelope("begin", {"run": RUN, "attempt": 0, "experiment": finished.plan.experiment.to_json(), "client": 3,
-                             "classes": list(finished.known.classes), "precision": "exact"}, {})  # fmt: skip
+                             "classes": list(finished.known.classes), "precision": "exact"})  # fmt: skip
     assert "begun with other terms" in refusal(decode(site().answer(encode(begin))))
 
 
@@ -355,7 +359,7 @@ def test_nobody_joins_with_weights_that_are_no_average(tmp_path):
     finished, site, _ = joiner(tmp_path)
 
     def attack(envelope):
-        return replace(envelope, message={"weights": constant_class(envelope.message["weights"], 1)})
+        return replace(envelope, message=Message.of({"weights": constant_class(envelope.message["weights"], 1)}))
 
     with pytest.raises(Exception, match="are no average of models"):
         join(finished, site(), attack)
@@ -365,7 +369,9 @@ def test_a_member_does_not_join_its_own_run(prober):
     fields = {
         name: prober.seen["begin"].fields[name] for name in ("run", "experiment", "client", "classes", "precision")
     }
-    envelope = Envelope("join", {**fields, "epochs": 20, "step": "near", "nearest": {}}, {"weights": prober.weights()})
+    envelope = Envelope(
+        "join", {**fields, "epochs": 20, "step": "near", "nearest": {}}, Message.of({"weights": prober.weights()})
+    )
     assert "begun with other terms" in refusal(prober.ask(envelope))
 
 
@@ -437,7 +443,7 @@ def test_what_rounding_loses_is_kept_for_the_next_time_by_hand():
     """
     w = {"w": torch.tensor([[254.0, 3.5, 3.5]], dtype=torch.float64)}
     active = {"w": torch.tensor([[True, True, False]])}
-    envelope = Envelope("round", {}, {"weights": w, "active": active})
+    envelope = Envelope("round", {}, Message.of({"weights": w, "active": active}))
     first, lost = _with_feedback(envelope, {}, "int8")
     assert first.message["weights"]["w"].tolist() == [[254.0, 3.5, 3.5]]
     assert lost["weights.w"].tolist() == [[0.0, -0.5, 0.0]]
@@ -457,6 +463,8 @@ def test_a_site_feeds_back_what_rounding_lost(tmp_path):
     assert any(bool(leaf.any()) for leaf in lost.values())
     for name, leaf in decode(answer).message["weights"].items():
         wanted = tree(after["weights"])[name] + lost[f"weights.{name}"]
-        sent = decode(encode(Envelope("round", {}, {"weights": {name: wanted}}), "int8")).message["weights"][name]
+        sent = decode(encode(Envelope("round", {}, Message.of({"weights": {name: wanted}})), "int8")).message[
+            "weights"
+        ][name]
         assert torch.equal(leaf, sent)
         assert torch.equal(tree(after["residual"])[f"weights.{name}"], wanted - sent)

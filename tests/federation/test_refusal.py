@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from test_federation import TERMS, assert_same_rows, coordinator, number_of, small
 
 from fedpub.algorithms.fedgnn import SimilarNodes
+from fedpub.core.message import Message
 from fedpub.errors import FedpubError
 from fedpub.federation.deployed import play
 from fedpub.federation.in_process import InProcessSites
@@ -23,9 +25,20 @@ from small import context
 Change = Callable[[Envelope], Envelope | bytes]
 
 
+def with_parts(envelope: Envelope, **parts: Any) -> Envelope:
+    return replace(envelope, message=envelope.message | parts)
+
+
+def only(envelope: Envelope, **parts: Any) -> Envelope:
+    return replace(envelope, message=Message(parts))
+
+
 def with_weights(change) -> Change:
     def changed(envelope: Envelope) -> Envelope:
-        return replace(envelope, message={**envelope.message, "weights": change(dict(envelope.message["weights"]))})
+        return replace(
+            envelope,
+            message=Message.of({**envelope.message.flat(), "weights": change(dict(envelope.message["weights"]))}),
+        )
 
     return changed
 
@@ -41,7 +54,7 @@ def with_metrics(**metrics) -> Change:
 
 
 def with_size(count: int) -> Change:
-    return lambda one: replace(one, message={**one.message, "size": torch.tensor([count])})
+    return lambda one: with_parts(one, size=torch.tensor([count]))
 
 
 def without_active(leaf):
@@ -52,13 +65,18 @@ BAD: dict[str, tuple[Change, str]] = {
     "not a message": (lambda _: b"garbage", "message"),
     "another name": (with_weights(lambda w: {**w, "conv9.weight": w["conv2.weight"]}), "weights has"),
     "a name missing": (with_weights(lambda w: {n: v for n, v in w.items() if n != "conv1.bias"}), "weights has"),
-    "an undeclared tree": (lambda one: replace(one, message={**one.message, "masks": {}}), "it has ['active'"),
+    "an undeclared tree": (
+        lambda one: with_parts(one, masks={}),
+        "it has ['active'",
+    ),
     "another shape": (with_weights(lambda w: {**w, "conv1.bias": w["conv1.bias"][:, :-1]}), "conv1.bias is [1, 7]"),
     "another type": (with_weights(lambda w: {**w, "conv1.bias": w["conv1.bias"].float()}), "torch.float32, not"),
     "two clients": (with_weights(lambda w: {**w, "conv1.bias": w["conv1.bias"].repeat(2, 1)}), "conv1.bias is [2, 8]"),
     "NaN": (with_weights(lambda w: {**w, "conv1.bias": without_active(w["conv1.bias"])}), "conv1.bias has values"),
     "an infinity": (
-        lambda one: replace(one, message={**one.message, "embedding": torch.full((1, 8), float("inf")).double()}),
+        lambda one: replace(
+            one, message=Message.of({**one.message.flat(), "embedding": torch.full((1, 8), float("inf")).double()})
+        ),
         "embedding has values",
     ),
     "an absurd norm": (
@@ -76,9 +94,9 @@ BAD: dict[str, tuple[Change, str]] = {
     "fewer than no examples": (with_size(-1), "its number of examples is [-1]"),
     "a loss beyond floats": (with_fields(loss=10**400), "its loss is"),
     "metrics that are none": (with_fields(metrics=[["val", 0.5]]), "its metrics are not"),
-    "a long reason": (lambda _: Envelope("refused", {"reason": "x" * 2**20}, {}), "x" * 199 + "…"),
-    "a reason that is none": (lambda _: Envelope("refused", {"reason": {"a": [1]}}, {}), "{'a': [1]}"),
-    "another kind": (lambda one: Envelope("refused", {"reason": "I would rather not"}, {}), "I would rather not"),
+    "a long reason": (lambda _: Envelope("refused", {"reason": "x" * 2**20}), "x" * 199 + "…"),
+    "a reason that is none": (lambda _: Envelope("refused", {"reason": {"a": [1]}}), "{'a': [1]}"),
+    "another kind": (lambda one: Envelope("refused", {"reason": "I would rather not"}), "I would rather not"),
 }
 
 
@@ -134,7 +152,7 @@ def test_sites_with_other_columns_are_told(tmp_path):
         play(coordinator(sites, small("fedavg"), TERMS), tmp_path / "deployed")
 
 
-@pytest.mark.parametrize("answer", [None, b"garbage", encode(Envelope("refused", {"reason": "never"}, {}))])
+@pytest.mark.parametrize("answer", [None, b"garbage", encode(Envelope("refused", {"reason": "never"}))])
 def test_a_site_that_says_it_lost_everything_holds_nobody_up(answer, tmp_path):
     """Told to begin anew, it is silent, talks nonsense or refuses: the others' rounds go on."""
     experiment, events = small("fedpub", rounds=3), []
@@ -145,7 +163,7 @@ def test_a_site_that_says_it_lost_everything_holds_nobody_up(answer, tmp_path):
             return {} if answer is None else {1: answer}
         answers = sites(messages, deadline)
         if number_of(messages) - {1}:
-            answers[1] = encode(Envelope("lost", {"reason": "all is gone"}, {}))
+            answers[1] = encode(Envelope("lost", {"reason": "all is gone"}))
         return answers
 
     play(coordinator(sites, experiment, exchange=spoils, events=events), tmp_path / "deployed")
@@ -196,7 +214,7 @@ def test_a_set_up_that_sends_more_than_is_declared_is_refused(tmp_path):
         answers = sites(messages, deadline)
         envelope = decode(answers[0])
         if envelope.kind == "setup":
-            answers[0] = encode(replace(envelope, message={**envelope.message, "masks": {}}))
+            answers[0] = encode(replace(envelope, message=Message.of({**envelope.message.flat(), "masks": {}})))
         return answers
 
     with pytest.raises(FedpubError, match=r"site 'site-0' cannot take part: it sent \['masks'\]"):
@@ -204,12 +222,15 @@ def test_a_set_up_that_sends_more_than_is_declared_is_refused(tmp_path):
 
 
 def features(**changes) -> Change:
-    return lambda one: replace(one, message={"features": {**one.message["features"], **changes}})
+    return lambda one: replace(one, message=Message.of({"features": {**one.message["features"], **changes}}))
 
 
 def without(name: str) -> Change:
     return lambda one: replace(
-        one, message={"features": {leaf: part for leaf, part in one.message["features"].items() if leaf != name}}
+        one,
+        message=Message.of(
+            {"features": {leaf: part for leaf, part in one.message["features"].items() if leaf != name}}
+        ),
     )
 
 
@@ -219,13 +240,15 @@ def made_of(change) -> Change:
 
 
 def latent(one: Envelope) -> Envelope:
-    return replace(one, message={**one.message, "latent": one.message["latent"][:, :-1]}) if one.message else one
+    return with_parts(one, latent=one.message["latent"][:, :-1]) if one.message else one
 
 
 def head(one: Envelope) -> Envelope:
     if "head" not in one.message:
         return one
-    return replace(one, message={**one.message, "head": {"head1.bias": one.message["head"]["head1.bias"]}})
+    return replace(
+        one, message=Message.of({**one.message.flat(), "head": {"head1.bias": one.message["head"]["head1.bias"]}})
+    )
 
 
 BAD_SET_UP: dict[str, tuple[str, Change, str]] = {
@@ -237,8 +260,12 @@ BAD_SET_UP: dict[str, tuple[str, Change, str]] = {
     "a column before": ("fedgnn", made_of(lambda x: {"columns": x["columns"] - 500}), "a column outside the 500"),
     "whole values": ("fedgnn", made_of(lambda x: {"values": x["values"].long()}), "not [1, any] torch.float64"),
     "values not finite": ("fedgnn", made_of(lambda x: {"values": x["values"] / 0}), "not finite"),
-    "a tensor": ("fedgnn", lambda one: replace(one, message={"features": torch.ones(1, 3)}), "not a tree of"),
-    "nothing": ("fedgnn", lambda one: replace(one, message={}), "it has []"),
+    "a tensor": (
+        "fedgnn",
+        lambda one: only(one, features=torch.ones(1, 3)),
+        "not a tree of",
+    ),
+    "nothing": ("fedgnn", lambda one: replace(one, message=Message()), "it has []"),
     "another latent": ("fedsage", latent, "latent is [1, "),
     "another head": ("fedsage", head, "head has ['head1.bias']"),
     "another step": ("fedsage", lambda one: replace(one, fields={"step": math.inf}), "step of the message"),
@@ -267,8 +294,12 @@ def test_a_malformed_set_up_names_its_site(name, tmp_path):
 @pytest.mark.parametrize(
     ("step", "change", "reason"),
     [
-        (0, lambda one: replace(one, message={"hashes": one.message["hashes"][0]}), "not two whole numbers"),
-        (0, lambda one: replace(one, message={"hashes": -1 - one.message["hashes"]}), "is negative"),
+        (
+            0,
+            lambda one: only(one, hashes=one.message["hashes"][0]),
+            "not two whole numbers",
+        ),
+        (0, lambda one: only(one, hashes=-1 - one.message["hashes"]), "is negative"),
         (1, made_of(lambda x: {name: part[:, : name == "pointer"] for name, part in x.items()}), "features of 0 nodes"),
     ],
 )
@@ -335,11 +366,11 @@ def test_the_most_examples_by_hand(test_size, ratios, most):
 
 def test_how_far_an_upload_may_be_by_hand():
     """η = 0.1, two rounds: 0.632 from the start, and 1 % of the largest entry. What was not sent is not far away."""
-    first, ctx = {"weights": {"w": torch.zeros(1, 2)}}, context(lr=0.1)
+    first, ctx = Message({"weights": {"w": torch.zeros(1, 2)}}), context(lr=0.1)
 
     def far(value, *active):
-        sent = {"active": {"w": torch.tensor([active])}} if active else {}
-        return _too_far(ctx, {"weights": {"w": torch.tensor([[0.0, value]])}, **sent}, first, 2)
+        sent = {"w": torch.tensor([active])} if active else {}
+        return _too_far(ctx, Message({"weights": {"w": torch.tensor([[0.0, value]])}}, sent), first, 2)
 
     assert far(0.63) is None
     assert far(-0.65) == "w is 0.65 from where it started; no training of 2 rounds goes beyond 0.639"

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from torch import Tensor
 
-from fedpub.algorithms.fedpub import sent_entries
-from fedpub.core.tree import Message, pack
+from fedpub.core.kernels import sent_entries
+from fedpub.core.message import Message
+from fedpub.core.tree import State, pack
 from fedpub.engine.size import message_bytes
 from fedpub.errors import FedpubError
 from fedpub.federation.wire import Envelope, decode, describe, encode
@@ -28,24 +29,25 @@ NAN, INF = math.nan, math.inf
 CPU = torch.device("cpu")
 
 
-def envelope_of(message: Message, **fields: Any) -> Envelope:
-    return Envelope("round", fields, message)
+def envelope_of(message: Message | State, **fields: Any) -> Envelope:
+    """A state stands for the message that it would be flat."""
+    return Envelope("round", fields, message if isinstance(message, Message) else Message.of(message))
 
 
-def through(message: Message, precision: Precision = "exact") -> Message:
-    return decode(encode(envelope_of(message), precision)).message
+def through(message: Message | State, precision: Precision = "exact") -> State:
+    return decode(encode(envelope_of(message), precision)).message.flat()
 
 
 def content(envelope: Envelope) -> Any:
     """All of a message, to the bit; trees and fields in any order."""
     tensors = {
         name: (str(tensor.dtype), tuple(tensor.shape), tensor.contiguous().numpy().tobytes())
-        for name, tensor in pack(envelope.message).items()
+        for name, tensor in pack(envelope.message.flat()).items()
     }
     return envelope.kind, json.dumps(dict(envelope.fields), sort_keys=True), tensors
 
 
-def as_it_arrives(message: Message) -> Message:
+def as_it_arrives(message: State) -> State:
     """With zeros where nothing is sent."""
     active = message.get("active")
     if not isinstance(active, dict):
@@ -92,11 +94,13 @@ def test_a_message_byte_by_byte() -> None:
     envelope = Envelope(
         "round",
         {"round": 3, "loss": NAN},
-        {
-            "weights": {"w": torch.tensor([1.0, 7.0, -2.0])},
-            "a": torch.tensor(258, dtype=torch.int32),
-            "active": {"w": torch.tensor([True, False, True])},
-        },
+        Message.of(
+            {
+                "weights": {"w": torch.tensor([1.0, 7.0, -2.0])},
+                "a": torch.tensor(258, dtype=torch.int32),
+                "active": {"w": torch.tensor([True, False, True])},
+            }
+        ),
     )
     header = (
         b'{"fields":{"loss":NaN,"round":3},"kind":"round","message":{"a":["int32",[],"exact"],'
@@ -110,9 +114,9 @@ def test_a_message_byte_by_byte() -> None:
     assert got.kind == "round"
     assert got.fields["round"] == 3
     assert math.isnan(got.fields["loss"])
-    assert pack(got.message).keys() == {"a", "active/w", "weights/w"}
+    assert pack(got.message.flat()).keys() == {"a", "active/w", "weights/w"}
     assert got.message["weights"]["w"].tolist() == [1, 0, -2]
-    assert got.message["active"]["w"].tolist() == [True, False, True]
+    assert got.message.sent["w"].tolist() == [True, False, True]
     assert got.message["a"].item() == 258
 
 
@@ -121,7 +125,7 @@ def test_a_message_byte_by_byte() -> None:
 def test_every_dtype_and_shape_survives(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     tensor = torch.randint(0, 256, (*shape, dtype.itemsize), generator=torch.manual_seed(0), dtype=torch.uint8)
     tensor = (tensor[..., 0] > 127) if dtype == torch.bool else tensor.view(dtype).reshape(shape)
-    message: Message = {"plain": tensor, "tree": {"leaf": tensor}}
+    message = Message.of({"plain": tensor, "tree": {"leaf": tensor}})
     got = decode(encode(envelope_of(message)))
     assert content(got) == content(envelope_of(message))
     assert encode(got) == encode(envelope_of(message))
@@ -130,17 +134,15 @@ def test_every_dtype_and_shape_survives(dtype: torch.dtype, shape: tuple[int, ..
 def test_extreme_numbers_survive() -> None:
     floats = torch.tensor([NAN, INF, -INF, -0.0, 5e-324, 1.7976931348623157e308], dtype=torch.float64)
     whole = torch.tensor([-(2**63), 2**63 - 1, 0])
-    message: Message = {"x": {"floats": floats, "singles": floats.float(), "whole": whole}}
+    message = Message.of({"x": {"floats": floats, "singles": floats.float(), "whole": whole}})
     assert content(envelope_of(through(message))) == content(envelope_of(message))
 
 
 def test_what_is_empty_survives() -> None:
-    message: Message = {"masks": {}, "active": {}, "weights": {"w": torch.zeros(2)}}
-    got = through(message)
+    got = through({"masks": {}, "weights": {"w": torch.zeros(2)}})
     assert got["masks"] == {}
-    assert got["active"] == {}
     assert through({}) == {}
-    nothing: Message = {"weights": {"w": torch.zeros(0, 3)}, "active": {"w": torch.zeros(0, 3, dtype=torch.bool)}}
+    nothing = Message.of({"weights": {"w": torch.zeros(0, 3)}, "active": {"w": torch.zeros(0, 3, dtype=torch.bool)}})
     assert through(nothing)["weights"]["w"].shape == (0, 3)
 
 
@@ -152,14 +154,14 @@ def test_fields_survive() -> None:
         "": {"empty": {}, "nothing": []},
         "kind": "message",
     }
-    got = decode(encode(Envelope("", fields, {})))
+    got = decode(encode(Envelope("", fields)))
     assert (got.kind, got.fields) == ("", fields)
 
 
 def test_order_does_not_matter_and_is_by_name_afterwards() -> None:
     one, two = torch.ones(2), torch.zeros(1)
-    data = encode(Envelope("k", {"a": 1, "b": 2}, {"x": {"p": one, "q": two}, "a": one}))
-    assert encode(Envelope("k", {"b": 2, "a": 1}, {"a": one, "x": {"q": two, "p": one}})) == data
+    data = encode(Envelope("k", {"a": 1, "b": 2}, Message.of({"x": {"p": one, "q": two}, "a": one})))
+    assert encode(Envelope("k", {"b": 2, "a": 1}, Message.of({"a": one, "x": {"q": two, "p": one}}))) == data
     assert list(pack(decode(data).message)) == ["a", "x/p", "x/q"]
 
 
@@ -178,7 +180,7 @@ def test_what_arrives_is_its_own_memory_and_dense() -> None:
 def positions(active: Tensor) -> tuple[str, int, int]:
     """How they are coded; the message is checked on the way."""
     weights = torch.arange(1.0, active.numel() + 1).view(active.shape)
-    message: Message = {"weights": {"w": weights}, "active": {"w": active}}
+    message: State = {"weights": {"w": weights}, "active": {"w": active}}
     data = encode(envelope_of(message))
     assert content(decode(data)) == content(envelope_of(as_it_arrives(message)))
     kept = int(active.sum())
@@ -203,21 +205,21 @@ def test_rows_need_a_bit_each() -> None:
     assert positions(rows.unsqueeze(2).expand(1, 8, 4)) == ("rows", 8, 1)
     dense = rows.unsqueeze(2).expand(1, 8, 4).contiguous()
     assert positions(dense) == ("rows", 8, 1)
-    message: Message = {"active": {"w": dense}}
+    message = Message.of({"active": {"w": dense}})
     assert opened(encode(envelope_of(message)))[1] == b"\x81"
 
 
 def test_a_bitmap_has_a_bit_for_every_entry() -> None:
     """33 entries are 5 bytes; an index of 31 would be 124."""
     assert positions(marked((1, 11, 3), *range(31))) == ("bitmap", 31, 5)
-    message: Message = {"active": {"w": marked((2, 5), 0, 1, 8)}}
+    message = Message.of({"active": {"w": marked((2, 5), 0, 1, 8)}})
     assert opened(encode(envelope_of(message)))[1] == b"\xc0\x80"
 
 
 def test_few_entries_are_counted_off() -> None:
     """Two positions are 8 bytes; a bitmap would be 16."""
     assert positions(marked((1, 8, 16), 3, 100)) == ("index", 2, 8)
-    message: Message = {"active": {"w": marked((1, 8, 16), 3, 100)}}
+    message = Message.of({"active": {"w": marked((1, 8, 16), 3, 100)}})
     assert opened(encode(envelope_of(message)))[1] == b"\x03\x00\x00\x00\x64\x00\x00\x00"
 
 
@@ -250,11 +252,13 @@ def test_the_smallest_coding_is_taken(active: np.ndarray, data: st.DataObject) -
 def test_positions_are_sent_once_for_all_trees() -> None:
     active = marked((1, 2, 8), 0, 9)
     w = torch.arange(16.0).view(1, 2, 8)
-    message: Message = {
-        "active": {"w": active},
-        "momentum": {"w": -w, "b": torch.ones(1, 2)},
-        "weights": {"w": w, "b": torch.ones(1, 2)},
-    }
+    message = Message.of(
+        {
+            "active": {"w": active},
+            "momentum": {"w": -w, "b": torch.ones(1, 2)},
+            "weights": {"w": w, "b": torch.ones(1, 2)},
+        }
+    )
     assert sizes(encode(envelope_of(message))) == {
         "active/w": ("bitmap", 2, 2),
         "momentum/b": ("exact", 2, 8),
@@ -279,18 +283,20 @@ def test_what_fedpub_sends() -> None:
 @pytest.mark.parametrize("kept", [0, 3, 4, 100, 127, 128])
 def test_the_payload_is_as_large_as_the_simulation_says(kept: int) -> None:
     where = random.Random(kept).sample(range(128), kept)
-    message: Message = {
-        "weights": {"w": torch.ones(1, 8, 16), "b": torch.ones(1, 5, dtype=torch.float64)},
-        "active": {"w": marked((1, 8, 16), *where)},
-        "embedding": torch.ones(1, 7),
-    }
+    message = Message.of(
+        {
+            "weights": {"w": torch.ones(1, 8, 16), "b": torch.ones(1, 5, dtype=torch.float64)},
+            "active": {"w": marked((1, 8, 16), *where)},
+            "embedding": torch.ones(1, 7),
+        }
+    )
     data = encode(envelope_of(message))
     assert len(opened(data)[1]) == int(message_bytes(message, 1, CPU))
 
 
 def test_a_tensor_may_be_called_active() -> None:
     """Only a tree says what is sent."""
-    message: Message = {"active": torch.tensor([False, True]), "weights": {"active": torch.ones(2)}}
+    message = Message.of({"active": torch.tensor([False, True]), "weights": {"active": torch.ones(2)}})
     assert content(envelope_of(through(message))) == content(envelope_of(message))
 
 
@@ -331,20 +337,20 @@ def test_what_cannot_be_sent_is_not(message: Message, said: str) -> None:
 )
 def test_fields_are_plain(fields: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="header"):
-        encode(Envelope("k", fields, {}))
+        encode(Envelope("k", fields))
 
 
 def test_fields_are_not_nested_without_end() -> None:
     endless: list[Any] = []
     endless.append(endless)
     with pytest.raises(ValueError, match="nested"):
-        encode(Envelope("k", {"a": endless}, {}))
+        encode(Envelope("k", {"a": endless}))
     deep: Any = 1
     for _ in range(30):
         deep = [deep]
-    assert decode(encode(Envelope("k", {"a": deep}, {}))).fields == {"a": deep}
+    assert decode(encode(Envelope("k", {"a": deep}))).fields == {"a": deep}
     with pytest.raises(ValueError, match="nested"):
-        encode(Envelope("k", {"a": [deep]}, {}))
+        encode(Envelope("k", {"a": [deep]}))
 
 
 # Precision
@@ -364,7 +370,7 @@ def test_float16_by_hand() -> None:
 
 def test_int8_by_hand() -> None:
     """The largest is 254, a step 2: 3 and 5 lie in the middle and go to the even step."""
-    message: Message = {"weights": {"w": torch.tensor([-254.0, 2, 2.9, 3, 3.1, 5, 0.9, 0], dtype=torch.float64)}}
+    message = Message.of({"weights": {"w": torch.tensor([-254.0, 2, 2.9, 3, 3.1, 5, 0.9, 0], dtype=torch.float64)}})
     data = encode(envelope_of(message), "int8")
     assert b'["float64",[8],"int8",254.0]' in data
     assert list(opened(data)[1]) == [256 - 127, 1, 1, 2, 2, 2, 0, 0]
@@ -375,11 +381,13 @@ def test_int8_by_hand() -> None:
 
 def test_only_the_floats_of_trees_are_rounded() -> None:
     third = torch.tensor([1 / 3, 1.0], dtype=torch.float64)
-    message: Message = {
-        "embedding": third,
-        "weights": {"w": third, "count": torch.tensor([2**40 + 1, 3])},
-        "active": {"w": torch.tensor([True, False])},
-    }
+    message = Message.of(
+        {
+            "embedding": third,
+            "weights": {"w": third, "count": torch.tensor([2**40 + 1, 3])},
+            "active": {"w": torch.tensor([True, False])},
+        }
+    )
     for precision in ("float16", "int8"):
         got = through(message, precision)
         assert torch.equal(got["embedding"], third)
@@ -392,7 +400,7 @@ def test_only_the_floats_of_trees_are_rounded() -> None:
 
 
 def test_rounding_takes_so_many_bytes() -> None:
-    message: Message = {"weights": {"w": torch.randn(1, 8, 4)}, "active": {"w": marked((1, 8, 4), *range(20))}}
+    message = Message.of({"weights": {"w": torch.randn(1, 8, 4)}, "active": {"w": marked((1, 8, 4), *range(20))}})
     taken = [
         sizes(encode(envelope_of(message), precision))["weights/w"][2] for precision in ("exact", "float16", "int8")
     ]
@@ -411,7 +419,7 @@ def test_zeros_and_nothing_can_be_rounded() -> None:
 def test_what_is_not_finite_cannot_be_rounded(precision: Precision, bad: float) -> None:
     with pytest.raises(ValueError, match="weights/w holds NaN or infinity"):
         rounded([1, bad], precision)
-    message: Message = {"weights": {"w": torch.tensor([bad, 1.0])}, "active": {"w": torch.tensor([False, True])}}
+    message = Message.of({"weights": {"w": torch.tensor([bad, 1.0])}, "active": {"w": torch.tensor([False, True])}})
     assert through(message, precision)["weights"]["w"].tolist() == [0, 1], "it is not sent"
 
 
@@ -489,10 +497,12 @@ def tensor_of(draw: Any, dtype: str, shape: tuple[int, ...]) -> Tensor:
 def messages(draw: Any) -> Envelope:
     shapes = draw(st.dictionaries(NAMES, SHAPES, max_size=3))
     pruned = {leaf for leaf in shapes if draw(st.booleans())}
-    message: Message = {
-        name: tensor_of(draw, draw(st.sampled_from(list(DTYPES))), draw(SHAPES))
-        for name in draw(st.sets(NAMES, max_size=2))
-    }
+    message = Message.of(
+        {
+            name: tensor_of(draw, draw(st.sampled_from(list(DTYPES))), draw(SHAPES))
+            for name in draw(st.sets(NAMES, max_size=2))
+        }
+    )
     for tree in draw(st.sets(NAMES, max_size=2)):
         dtypes = {leaf: st.sampled_from(["float32", "float64"] if leaf in pruned else list(DTYPES)) for leaf in shapes}
         message[tree] = {
@@ -534,25 +544,33 @@ def valid() -> list[bytes]:
         Envelope(
             "round",
             {"round": 1, "loss": 0.25, "names": ["a", None]},
-            {"weights": {"w": w, "b": b}, "active": {"w": rows}},
+            Message.of({"weights": {"w": w, "b": b}, "active": {"w": rows}}),
         ),
-        Envelope("round", {"round": 2}, {"weights": {"w": w, "b": b}, "active": {"w": some}, "embedding": b}),
-        Envelope("reply", {}, {"weights": {"w": wide}, "active": {"w": one}, "count": whole, "flags": one[0, :2, :5]}),
+        Envelope(
+            "round", {"round": 2}, Message.of({"weights": {"w": w, "b": b}, "active": {"w": some}, "embedding": b})
+        ),
+        Envelope(
+            "reply",
+            {},
+            Message.of({"weights": {"w": wide}, "active": {"w": one}, "count": whole, "flags": one[0, :2, :5]}),
+        ),
         Envelope(
             "hello",
             {"x": {"y": [1, 2.5, NAN]}},
-            {"masks": {}, "seed": torch.tensor(7), "raw": torch.arange(5, dtype=torch.uint8)},
+            Message.of({"masks": {}, "seed": torch.tensor(7), "raw": torch.arange(5, dtype=torch.uint8)}),
         ),
         Envelope(
             "setup",
             {},
-            {
-                "a": {"p": b, "q": torch.zeros(0, 3)},
-                "active": {"p": torch.ones(1, 4, dtype=torch.bool)},
-                "n": whole.int(),
-            },
+            Message.of(
+                {
+                    "a": {"p": b, "q": torch.zeros(0, 3)},
+                    "active": {"p": torch.ones(1, 4, dtype=torch.bool)},
+                    "n": whole.int(),
+                }
+            ),
         ),
-        Envelope("reply", {}, {"grad": {"w": w.double()}, "weights": {"w": w}, "active": {"w": few}}),
+        Envelope("reply", {}, Message.of({"grad": {"w": w.double()}, "weights": {"w": w}, "active": {"w": few}})),
     ]
     return [encode(envelope, precision) for envelope in messages for precision in ("exact", "float16", "int8")]
 
@@ -771,7 +789,7 @@ def test_memory_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_not_finite_is_for_others_to_judge() -> None:
-    message: Message = {"weights": {"w": torch.tensor([NAN, INF])}}
+    message = Message.of({"weights": {"w": torch.tensor([NAN, INF])}})
     assert through(message)["weights"]["w"].isnan().tolist() == [True, False]
     halves = sealed(with_message(x={"w": ["float32", [2], "float16"]}), b"\x00\x7c\x00\x7e")
     assert decode(halves).message["x"]["w"].isfinite().sum() == 0

@@ -127,7 +127,7 @@ def test_normalised_adjacency_by_hand() -> None:
 def test_embedding_is_the_mean_of_the_second_convolution(model: Model, kind: str) -> None:
     data, w = small_clients(kind=model.propagation), random_tree(model, 3)
     if kind == "feature":
-        proxy = feature_proxy(5, data, model.propagation, P_OUT)
+        proxy = feature_proxy(5, data, proxy_structure("sbm", 5, model.propagation, P_OUT))
         a, x_K = proxy_structure("sbm", 5, model.propagation, P_OUT), proxy.x
     else:
         proxy = random_proxy(kind, 5, 5, model.propagation, P_OUT, torch.device("cpu"), torch.float64)

@@ -27,7 +27,8 @@ from torch import Tensor
 
 from fedpub.algorithms.fedavg import FedAvg
 from fedpub.algorithms.protocol import Context, Place
-from fedpub.core.tree import Message, State, Tree, tensor, tree
+from fedpub.core.message import Message
+from fedpub.core.tree import State, Tree, tensor, tree
 from fedpub.data.clients.subgraph import Added, Subgraph
 from fedpub.data.graph import adjacency_of
 
@@ -82,7 +83,7 @@ class _Exchange:
         return [{} for _ in work.data]
 
     def send(self, server: State, step: int, client: int) -> Message:
-        return {"nodes": server[f"to {client}"]} if f"to {client}" in server else {}
+        return Message({"nodes": server[f"to {client}"]} if f"to {client}" in server else {})
 
     def added(self, ctx: Context, own: list[State], work: _Work) -> list[Added]:
         found = []
@@ -117,13 +118,13 @@ class SimilarNodes(_Exchange):
         self, ctx: Context, step: int, own: list[State], received: list[Message], work: _Work
     ) -> tuple[list[State], list[Message]]:
         if step == 0:
-            return own, [{"features": pack_rows(graph.x, work.dtype)} for graph in work.data]
-        return [dict(message) for message in received], [{} for _ in received]
+            return own, [Message({"features": pack_rows(graph.x, work.dtype)}) for graph in work.data]
+        return [dict(message) for message in received], [Message() for _ in received]
 
     def server(self, ctx: Context, step: int, server: State, up: list[Message]) -> State:
         if step:
             return {}
-        parts = [tree(message["features"]) for message in up]
+        parts = [message.tree("features") for message in up]
         width = max(_last(part["columns"]) for part in parts) + 1
         rows = [unpack_rows(part, width) for part in parts]
         owner = np.repeat(np.arange(len(rows)), [part.shape[0] for part in rows])
@@ -164,23 +165,23 @@ class SameNeighbourhood(_Exchange):
         self, ctx: Context, step: int, own: list[State], received: list[Message], work: _Work
     ) -> tuple[list[State], list[Message]]:
         if step == 0:
-            return own, [{"hashes": torch.stack(hashes(graph)).unsqueeze(0)} for graph in work.data]
+            return own, [Message({"hashes": torch.stack(hashes(graph)).unsqueeze(0)}) for graph in work.data]
         if step == 1:
-            wanted = [tensor(message["wanted"])[0].numpy() for message in received]
+            wanted = [message.tensor("wanted")[0].numpy() for message in received]
             rows = [graph.x[chosen] for graph, chosen in zip(work.data, wanted, strict=True)]
-            return own, [{"features": pack_rows(x, work.dtype)} for x in rows]
-        return [dict(message) for message in received], [{} for _ in received]
+            return own, [Message({"features": pack_rows(x, work.dtype)}) for x in rows]
+        return [dict(message) for message in received], [Message() for _ in received]
 
     def send(self, server: State, step: int, client: int) -> Message:
         if step == 1:
-            return {"wanted": tensor(server[f"wanted of {client}"])}
+            return Message({"wanted": tensor(server[f"wanted of {client}"])})
         return super().send(server, step, client)
 
     def server(self, ctx: Context, step: int, server: State, up: list[Message]) -> State:
         if step == 0:
-            return _match([tensor(message["hashes"])[0] for message in up])
+            return _match([message.tensor("hashes")[0] for message in up])
         if step == 1:
-            parts = [tree(message["features"]) for message in up]
+            parts = [message.tree("features") for message in up]
             width = max(_last(part["columns"]) for part in parts) + 1
             x = sp.vstack([unpack_rows(part, width) for part in parts], format="csr")
             to: State = {}

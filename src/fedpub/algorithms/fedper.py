@@ -5,28 +5,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
 
-from fedpub.algorithms.protocol import Context, Notes
-from fedpub.algorithms.training import adopt, optimiser_of, start, train, weighted_mean
-from fedpub.core.tree import Message, State, Tree, broadcast, stacked, tree
+from fedpub.algorithms.protocol import Algorithm, Context, Notes
+from fedpub.algorithms.training import adopt, optimiser_of, train, weighted_mean
+from fedpub.core.message import Message
+from fedpub.core.tree import State, Tree, broadcast, stacked, tree
 from fedpub.data.clients.stack import Clients
 from fedpub.errors import FedpubError
+from fedpub.models.base import OUTPUT
 
 
 @dataclass(frozen=True)
-class FedPer:
+class FedPer(Algorithm):
     title: ClassVar[str] = "FedPer"
 
-    head: str = "classifier"
+    head: str = OUTPUT
     """Prefix of the names of personal parameters."""
-
-    notes: ClassVar[Mapping[str, int]] = {}
-    steady: ClassVar[bool] = True
 
     @property
     def uploads(self) -> frozenset[str]:
@@ -39,22 +37,21 @@ class FedPer:
             )
         return {"base": stacked(self.base(w0), 1)}
 
-    def init_client(self, w0: Tree, num_clients: int) -> State:
-        return start(w0, num_clients)
+    def upload_like(self, ctx: Context, w0: Tree, num_classes: int) -> Message:
+        like = super().upload_like(ctx, w0, num_classes)
+        return like | {"base": self.base(stacked(w0, 1))}
 
     def send(self, server: State, ids: Tensor) -> Message:
-        return {"base": broadcast(tree(server["base"]), len(ids))}
+        return Message({"base": broadcast(tree(server["base"]), len(ids))})
 
     def client(self, ctx: Context, own: State, msg: Message, data: Clients) -> tuple[State, Message, Tensor]:
-        weights = adopt(own, msg["base"])
+        weights = adopt(own, msg.tree("base"))
         optimiser, loss_K = train(ctx, data, weights, optimiser_of(own))
-        return {"weights": weights, **optimiser}, {"base": self.base(weights), "size": data.num_train_K}, loss_K
+        up = Message({"base": self.base(weights), "size": data.num_train_K})
+        return {"weights": weights, **optimiser}, up, loss_K
 
     def server(self, ctx: Context, server: State, ids: Tensor, up: Message) -> tuple[State, Notes]:
         return {"base": weighted_mean(up, "base")}, {}
 
     def base(self, weights: Tree) -> Tree:
         return {name: leaf for name, leaf in weights.items() if not name.startswith(self.head)}
-
-    def personal(self, own: State) -> Tree:
-        return tree(own["weights"])

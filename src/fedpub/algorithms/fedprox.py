@@ -13,7 +13,8 @@ from torch import Tensor
 from fedpub.algorithms.fedavg import FedAvg
 from fedpub.algorithms.protocol import Context
 from fedpub.algorithms.training import adopt, optimiser_of, train
-from fedpub.core.tree import Message, State, tree
+from fedpub.core.message import Message
+from fedpub.core.tree import State
 from fedpub.data.clients.stack import Clients
 
 
@@ -25,7 +26,7 @@ class FedProx(FedAvg):
     """Strength of the proximal term; no effect with one local epoch, which starts where the term is zero."""
 
     def client(self, ctx: Context, own: State, msg: Message, data: Clients) -> tuple[State, Message, Tensor]:
-        weights = adopt(own, msg["weights"])
-        proximal = (self.mu / 2, tree(msg["weights"]))
-        optimiser, loss_K = train(ctx, data, weights, optimiser_of(own), proximal=proximal)
-        return {"weights": weights, **optimiser}, {"weights": weights, "size": data.num_train_K}, loss_K
+        received = msg.tree("weights")
+        weights = adopt(own, received)
+        optimiser, loss_K = train(ctx, data, weights, optimiser_of(own), proximal=(self.mu / 2, received))
+        return {"weights": weights, **optimiser}, Message({"weights": weights, "size": data.num_train_K}), loss_K

@@ -1,7 +1,7 @@
 """FED-PUB with four additions; what is sent and averaged is FED-PUB's, and two numbers more.
 
 1. The model `twin` (`models/twin.py`), half as wide: weights of their own for a node and its neighbours, normalised. In
-   training, whole input features are dropped (`models/columns.py`).
+   training, whole input features are dropped (`models/feature_dropout.py`).
 2. Masks learn slowly where there is little to learn them from: with e training examples per input feature, at
    e / (e + 0.1) of their speed.
 3. A client keeps and is judged by the mean of its personal weights over the last rounds,
@@ -30,13 +30,14 @@ from fedpub.algorithms.fedpub import FedPub
 from fedpub.algorithms.protocol import Context, Notes
 from fedpub.algorithms.training import train
 from fedpub.core.best import LEVEL, better
+from fedpub.core.message import Message
 from fedpub.core.optim import adam_init
-from fedpub.core.tree import Message, State, Tree, for_each, stacked, tensor, tree, tree_map, update
+from fedpub.core.tree import State, Tree, for_each, stacked, tensor, tree, tree_map, update
 from fedpub.data.clients.stack import Clients
 from fedpub.errors import FedpubError
 from fedpub.models.base import Model
-from fedpub.models.fallback import Beside, apart, together
-from fedpub.models.feature_dropout import Columns
+from fedpub.models.fallback import WithFallback, apart, together
+from fedpub.models.feature_dropout import FeatureDropout
 from fedpub.models.gcn import GCN
 from fedpub.tasks import Task
 
@@ -76,12 +77,12 @@ class FedPubPlus(FedPub):
         return {**super().defaults, "model": "twin", "hidden": 64, "dropout": 0.6}
 
     def net(self, chosen: Model, task: Task) -> Model:
-        federated = Columns(chosen, self.inputs)
+        federated = FeatureDropout(chosen, self.inputs)
         if not self.choose:
             return federated
         # Two models for one client need the same adjacency and outputs, and those of links are as wide as the model.
         like_local = chosen.propagation == LOCAL.propagation and task.of_classes
-        return Beside(federated, LOCAL if like_local else chosen)
+        return WithFallback(federated, LOCAL if like_local else chosen)
 
     def pace(self, data: Clients) -> float | Tensor:
         """e / (e + scarce), with e training examples per input feature: a mask on every weight is much to learn."""
@@ -93,6 +94,10 @@ class FedPubPlus(FedPub):
     @property
     def uploads(self) -> frozenset[str]:
         return super().uploads | (set(SHARED) if self.choose else set())
+
+    def upload_like(self, ctx: Context, w0: Tree, num_classes: int) -> Message:
+        like, number = super().upload_like(ctx, apart(w0)[0], num_classes), torch.zeros(1, dtype=torch.float64)
+        return like | (dict.fromkeys(SHARED, number) if self.choose else {})
 
     def init_server(self, w0: Tree, num_clients: int) -> State:
         server = super().init_server(apart(w0)[0], num_clients)
@@ -120,30 +125,31 @@ class FedPubPlus(FedPub):
         if not self.choose:
             return message
         known_K = tensor(server[ALONE + "val"]) >= 0
+        means: State = {}
         for name in SHARED:
             mean = torch.where(known_K, tensor(server[name]), 0).sum() / known_K.sum().clamp(min=1)
-            message[name] = torch.where(known_K.any(), mean, UNKNOWN).expand(len(ids)).clone()
-        return message
+            means[name] = torch.where(known_K.any(), mean, UNKNOWN).expand(len(ids)).clone()
+        return message | means
 
     def client(self, ctx: Context, own: State, msg: Message, data: Clients) -> tuple[State, Message, Tensor]:
         done, up, loss_K = super().client(ctx, own, msg, data)
         done["mean"] = tree_map(self._averaged, tree(own["mean"]), self.masked(done))
         done["rounds"] = tensor(own["rounds"]) + 1
         if self.choose:
-            done |= self._keep(own, *(tensor(msg[name]) for name in SHARED))
+            done |= self._keep(own, *(msg.tensor(name) for name in SHARED))
             done |= self._train_alone(ctx, own, data)
             val_K, done["loss"] = _judged(ctx, self._federated(done), data)
             alone_K, done[ALONE + "loss"] = _judged(_local(ctx), tree(done[ALONE + "weights"]), data)
             done["val_mean"] = self._averaged(tensor(own["val_mean"]), val_K.clamp(min=0))
             done[ALONE + "val_mean"] = self._averaged(tensor(own[ALONE + "val_mean"]), alone_K)
-            up |= {ALONE + "val": alone_K, ALONE + "loss": tensor(done[ALONE + "loss"]).clone()}
+            up = up | {ALONE + "val": alone_K, ALONE + "loss": tensor(done[ALONE + "loss"]).clone()}
         return done, up, loss_K
 
     def server(self, ctx: Context, server: State, ids: Tensor, up: Message) -> tuple[State, Notes]:
         """FED-PUB's step; and everybody's last numbers are kept, so that a mean is always over the same clients."""
         done, notes = super().server(ctx, {"weights": server["weights"]}, ids, up)
         if self.choose:
-            val_K, lost_K = (tensor(up[name]) for name in SHARED)
+            val_K, lost_K = (up.tensor(name) for name in SHARED)
             claimed: State = dict(zip(SHARED, (val_K.clamp(max=1), lost_K.clamp(min=0)), strict=True))
             done |= update({name: server[name] for name in SHARED}, ids, claimed)
         return done, notes
@@ -198,7 +204,7 @@ class FedPubPlus(FedPub):
 
 
 def _local(ctx: Context) -> Context:
-    assert isinstance(ctx.model, Beside), "the experiment gives the method its net"
+    assert isinstance(ctx.model, WithFallback), "the experiment gives the method its net"
     second = ctx.model.second
     return replace(ctx, model=second, dropout=LOCAL_DROPOUT if second == LOCAL else ctx.dropout)
 

@@ -30,11 +30,12 @@ from torch import Tensor
 
 from fedpub.algorithms.fedavg import FedAvg
 from fedpub.algorithms.protocol import Context, Place
+from fedpub.core.message import Message
 from fedpub.core.optim import adam_init, adam_step
 from fedpub.core.rng import numpy_stream, torch_stream
 from fedpub.core.segments import Segments
 from fedpub.core.sparse import propagate
-from fedpub.core.tree import Message, State, Tree, apart, stacked, tensor, together, tree, tree_map, unlike
+from fedpub.core.tree import State, Tree, apart, stacked, tensor, together, tree, tree_map
 from fedpub.data.clients.hiding import SAMPLED, hidden_rows, lost_neighbours, mended_rows, sampled_neighbours
 from fedpub.data.clients.stack import Clients, stack
 from fedpub.data.clients.subgraph import Added, Subgraph
@@ -143,41 +144,43 @@ class Mending:
         clients = int(tensor(server["clients"]))
         number, showing = self._round(step)
         if step <= self.epochs or clients == 1:
-            return {}
+            return Message()
         if showing:  # the gradient of the round before
             by = (client + turn(number - 1, clients)) % clients
-            return {"gradient": tree_map(lambda leaf: leaf[by : by + 1], tree(server["gradient"]))}
+            return Message({"gradient": tree_map(lambda leaf: leaf[by : by + 1], tree(server["gradient"]))})
         whose = (client - turn(number, clients)) % clients
         head = tree_map(lambda leaf: leaf[whose : whose + 1], tree(server["head"]))
-        return {"head": head, "latent": tensor(server["latent"])[whose : whose + 1]}
+        return Message({"head": head, "latent": tensor(server["latent"])[whose : whose + 1]})
 
     def server(self, ctx: Context, step: int, server: State, up: list[Message]) -> State:
-        return {"clients": server["clients"], **together(up)} if up[0] else server
+        return {"clients": server["clients"], **Message.together(up)} if up[0] else server
 
     def problem(
         self, ctx: Context, step: int, server: State, client: int, up: Message, features: int, place: Place
     ) -> str | None:
-        return unlike(up, self._expected(ctx, step, int(tensor(server["clients"])), features, place))
+        return up.unlike(self._expected(ctx, step, int(tensor(server["clients"])), features, place))
 
     def _expected(self, ctx: Context, step: int, clients: int, features: int, place: Place) -> Message:
         """An upload of this step: names, shapes and types are those of all others."""
         number, showing = self._round(step)
         if step < self.epochs or number == self.rounds or (clients == 1 and not showing):
-            return {}
+            return Message()
         first = self.generator(ctx).init(features, torch_stream(ctx.seed, "fedsage", "generator"))
         head = tree_map(lambda leaf: leaf.to(place.dtype), stacked(feature_head(first), 1))
         latent = torch.empty(1, SAMPLED, LATENT, dtype=place.dtype)
-        return {"head": head, "latent": latent} if showing else {"gradient": head}
+        return Message({"head": head, "latent": latent} if showing else {"gradient": head})
 
     def clients(
         self, ctx: Context, step: int, own: list[State], received: list[Message], work: _Work
     ) -> tuple[list[State], list[Message]]:
-        state, message, nothing = together(own), together(received), [Message() for _ in own]
+        state, message, nothing = together(own), Message.together(received), [Message() for _ in own]
         if step < self.epochs:
             return apart(self.train_alone(ctx, step, state, work), len(own)), nothing
         number, showing = self._round(step)
         if not showing:
-            return own, apart({"gradient": self.score(ctx, number, message, work)}, len(own)) if message else nothing
+            if not message:
+                return own, nothing
+            return own, _each({"gradient": self.score(ctx, number, message, work)}, len(own))
         if step == self.epochs:  # from here on the head has an optimiser of its own, and the rest none
             head = feature_head(tree(state["parameters"]))
             state = {"parameters": state["parameters"], **adam_init(head)}
@@ -186,7 +189,7 @@ class Mending:
         if number == self.rounds:
             return apart(state, len(own)), nothing
         weights = tree(state["parameters"])
-        shown = apart({"head": feature_head(weights), "latent": self.latents(ctx, number, weights, work)}, len(own))
+        shown = _each({"head": feature_head(weights), "latent": self.latents(ctx, number, weights, work)}, len(own))
         return apart(state, len(own)), shown
 
     def train_alone(self, ctx: Context, epoch: int, state: State, work: _Work) -> State:
@@ -252,8 +255,8 @@ class Mending:
 
     def score(self, ctx: Context, number: int, message: Message, work: _Work) -> Tree:
         """The gradient of other clients' heads, scored against neighbours of nodes sampled here."""
-        head = {name: leaf.detach().requires_grad_() for name, leaf in tree(message["head"]).items()}
-        latent_KBL, place = tensor(message["latent"]), work.place
+        head = {name: leaf.detach().requires_grad_() for name, leaf in message.tree("head").items()}
+        latent_KBL, place = message.tensor("latent"), work.place
         targets = [sampled_neighbours(own, ctx.seed, number, self.neighbours) for own in work.data]
         true, known = (torch.cat(part) for part in zip(*targets, strict=True))
         segments = Segments.of([SAMPLED] * len(latent_KBL), place.dtype, place.device)
@@ -277,7 +280,7 @@ class Mending:
         found = torch.autograd.grad(matched_K.sum(), list(leaves.values()))
         gradients = dict(zip(leaves, found, strict=True))
         if message:
-            gradients = tree_map(torch.add, gradients, tree(message["gradient"]))
+            gradients = tree_map(torch.add, gradients, message.tree("gradient"))
         optimiser = adam_step(head, gradients, state, dict.fromkeys(head, ctx.lr), ctx.weight_decay)
         return {"parameters": parameters, **optimiser}
 
@@ -297,6 +300,11 @@ class Mending:
             anchor = torch.from_numpy(owner[mine] - start)
             found.append(Added(x_GF[mine], anchor, torch.arange(len(mine))))
         return found
+
+
+def _each(parts: State, clients: int) -> list[Message]:
+    """A message of every client for itself."""
+    return [Message(part) for part in apart(parts, clients)]
 
 
 def check_counts(count_N: Tensor, data: list[Subgraph], segments: Segments) -> None:

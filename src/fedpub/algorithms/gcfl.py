@@ -19,15 +19,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpub.algorithms.protocol import Context, Notes
+from fedpub.algorithms.protocol import Algorithm, Context, Notes
 from fedpub.algorithms.similarity import cosine
-from fedpub.algorithms.training import adopt, optimiser_of, start, train, weighted_mean
-from fedpub.core.tree import Message, State, Tree, broadcast, flatten, select, stacked, tensor, tree, update
-from fedpub.data.clients.stack import Clients
+from fedpub.algorithms.training import weighted_mean
+from fedpub.core.message import Message
+from fedpub.core.tree import State, Tree, broadcast, flatten, select, stacked, tensor, tree, update
 
 
 @dataclass(frozen=True)
-class GCFL:
+class GCFL(Algorithm):
     title: ClassVar[str] = "GCFL"
 
     eps1: float = 0.002
@@ -37,8 +37,11 @@ class GCFL:
     warm_up: int = 20
     """Rounds before the first split."""
 
-    notes: ClassVar[Mapping[str, int]] = {"cluster": 1}
-    steady: ClassVar[bool] = False
+    looks_at_values: ClassVar[bool] = True
+
+    @property
+    def notes(self) -> Mapping[str, int]:
+        return {"cluster": 1}
 
     @property
     def uploads(self) -> frozenset[str]:
@@ -49,20 +52,12 @@ class GCFL:
         cluster = torch.zeros(num_clients, dtype=torch.int64, device=device)
         return {"weights": stacked(w0, num_clients), "cluster": cluster}
 
-    def init_client(self, w0: Tree, num_clients: int) -> State:
-        return start(w0, num_clients)
-
     def send(self, server: State, ids: Tensor) -> Message:
-        return select({"weights": server["weights"]}, ids)
-
-    def client(self, ctx: Context, own: State, msg: Message, data: Clients) -> tuple[State, Message, Tensor]:
-        weights = adopt(own, msg["weights"])
-        optimiser, loss_K = train(ctx, data, weights, optimiser_of(own))
-        return {"weights": weights, **optimiser}, {"weights": weights, "size": data.num_train_K}, loss_K
+        return Message(select({"weights": server["weights"]}, ids))
 
     def server(self, ctx: Context, server: State, ids: Tensor, up: Message) -> tuple[State, Notes]:
         sent = select({"weights": server["weights"]}, ids)
-        delta_KP = flatten(tree(up["weights"])) - flatten(tree(sent["weights"]))
+        delta_KP = flatten(up.tree("weights")) - flatten(tree(sent["weights"]))
         cluster = tensor(server["cluster"]).clone()
         ids = ids.to(cluster.device)
         if ctx.round > self.warm_up:
@@ -74,7 +69,7 @@ class GCFL:
         weights: State = {"weights": server["weights"]}
         for number in torch.unique(cluster[ids]).tolist():
             members = torch.nonzero(cluster[ids] == number).flatten()
-            mean = weighted_mean(select(up, members))
+            mean = weighted_mean(up.select(members))
             everyone = torch.nonzero(cluster == number).flatten()  # also members that did not take part
             weights = update(weights, everyone, {"weights": broadcast(mean, len(everyone))})
         return {**weights, "cluster": cluster}, {"cluster": cluster[ids]}
@@ -85,9 +80,6 @@ class GCFL:
         mean = float(delta_KP.mean(0).norm()) * scale
         largest = float(delta_KP.norm(dim=1).max()) * scale
         return len(delta_KP) > 2 and mean < self.eps1 and largest > self.eps2
-
-    def personal(self, own: State) -> Tree:
-        return tree(own["weights"])
 
 
 def minimum_cut(similarity_KK: Tensor) -> Tensor:

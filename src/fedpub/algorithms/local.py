@@ -5,23 +5,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
 
-from fedpub.algorithms.protocol import Context, Notes
-from fedpub.algorithms.training import optimiser_of, start, train
-from fedpub.core.tree import Message, State, Tree, tree
+from fedpub.algorithms.protocol import Algorithm, Context, Notes
+from fedpub.algorithms.training import optimiser_of, train
+from fedpub.core.message import Message
+from fedpub.core.tree import State, Tree, tree
 from fedpub.data.clients.stack import Clients
 
 
 @dataclass(frozen=True)
-class Local:
+class Local(Algorithm):
     title: ClassVar[str] = "Local"
-    notes: ClassVar[Mapping[str, int]] = {}
-    steady: ClassVar[bool] = True
 
     @property
     def uploads(self) -> frozenset[str]:
@@ -30,19 +28,13 @@ class Local:
     def init_server(self, w0: Tree, num_clients: int) -> State:
         return {}
 
-    def init_client(self, w0: Tree, num_clients: int) -> State:
-        return start(w0, num_clients)
-
     def send(self, server: State, ids: Tensor) -> Message:
-        return {}
+        return Message()
 
     def client(self, ctx: Context, own: State, msg: Message, data: Clients) -> tuple[State, Message, Tensor]:
         weights = tree(own["weights"])
         optimiser, loss_K = train(ctx, data, weights, optimiser_of(own))
-        return {"weights": weights, **optimiser}, {}, loss_K
+        return {"weights": weights, **optimiser}, Message(), loss_K
 
     def server(self, ctx: Context, server: State, ids: Tensor, up: Message) -> tuple[State, Notes]:
         return server, {}
-
-    def personal(self, own: State) -> Tree:
-        return tree(own["weights"])

@@ -1,76 +1,80 @@
-"""What a method is, and the local training that all methods share."""
+"""What a method is. Its defaults are the simplest federation: one model, sent to everybody, trained by everybody."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from fedpub.core.tree import Message, State, Tree
+from fedpub.algorithms.context import Context as Context
+from fedpub.algorithms.context import Defence as Defence
+from fedpub.algorithms.training import adopt, optimiser_of, start, train
+from fedpub.core.message import Message
+from fedpub.core.tree import State, Tree, broadcast, stacked, tree
 from fedpub.data.clients.stack import Clients
 from fedpub.data.clients.subgraph import Added, Subgraph
 from fedpub.models.base import Model
 from fedpub.tasks.base import Task
 
-# What guards a federation against a hostile member; `default` is what runs use by themselves.
-Defence = Literal["default", "none", "clip", "median", "guard"]
-
-# What a server step wants to tell: [K] values or [K, K] relations of the clients that took part.
+# What a server step reports: [K] values or [K, K] relations of the clients that took part.
 Notes = dict[str, Tensor]
 
 
-@dataclass(frozen=True)
-class Context:
-    """What a method may know beside its state: the model, the task and the round."""
-
-    model: Model
-    task: Task
-    seed: int
-    round: int  # the first is 1
-    epochs: int
-    lr: float
-    weight_decay: float
-    dropout: float
-    defence: Defence = "none"
-    # For a round that is recorded once and replayed with other numbers, where nobody may look at a tensor's values:
-    together: bool = False  # the clients here are known to have taken equally many steps, and at least one
-    dropout_seeds: Tensor | None = None  # of the round's epochs and layers, instead of the round's number
-
-
 class Algorithm(Protocol):
-    """A frozen dataclass: its fields are its hyper-parameters. Nothing hides in `self`; K is any number of clients.
+    """A frozen dataclass that inherits from this class: its fields are its hyper-parameters.
 
-    `client` may write into the state it is given: the engine gives it away and goes on with the returned one.
+    Nothing hides in `self`; K is any number of clients. `client` may write into the state it is given: the engine
+    gives it away and continues with the returned one. A method that looks at the values of tensors (to branch on them)
+    says so by a property `looks_at_values`; all others can be recorded on a GPU.
     """
-
-    @property
-    def notes(self) -> Mapping[str, int]:
-        """What its server step tells, with the number of client axes of each."""
-
-    @property
-    def steady(self) -> bool:
-        """Whether every round does the same and looks at no tensor's values: a GPU then records one and replays it."""
 
     @property
     def uploads(self) -> frozenset[str]:
         """All that may ever leave a client; the engines enforce it."""
 
-    def init_server(self, w0: Tree, num_clients: int) -> State: ...
+    @property
+    def notes(self) -> Mapping[str, int]:
+        """What the server step reports, with the number of client axes of each."""
+        return {}
 
-    def init_client(self, w0: Tree, num_clients: int) -> State: ...
+    def upload_like(self, ctx: Context, w0: Tree, num_classes: int) -> Message:
+        """An upload of one client with its names, shapes and types, whatever its values: others are refused."""
+        own = tree(self.init_client(w0, 1)["weights"])
+        known: State = {"weights": own, "size": torch.zeros(1, dtype=torch.int64)}
+        return Message({name: known[name] for name in self.uploads if name in known})
 
-    def send(self, server: State, ids: Tensor) -> Message: ...
+    def init_server(self, w0: Tree, num_clients: int) -> State:
+        return {"weights": stacked(w0, 1)}
+
+    def init_client(self, w0: Tree, num_clients: int) -> State:
+        return start(w0, num_clients)
+
+    def send(self, server: State, ids: Tensor) -> Message:
+        return Message({"weights": broadcast(tree(server["weights"]), len(ids))})
 
     def client(self, ctx: Context, own: State, msg: Message, data: Clients) -> tuple[State, Message, Tensor]:
         """Local training: the new state, the upload, and the last training loss of every client [K]."""
+        weights = adopt(own, msg.tree("weights"))
+        optimiser, loss_K = train(ctx, data, weights, optimiser_of(own))
+        return {"weights": weights, **optimiser}, Message({"weights": weights, "size": data.num_train_K}), loss_K
 
-    def server(self, ctx: Context, server: State, ids: Tensor, up: Message) -> tuple[State, Notes]: ...
+    def server(self, ctx: Context, server: State, ids: Tensor, up: Message) -> tuple[State, Notes]:
+        """Aggregation: the new state, and what it reports of the clients `ids` that took part."""
 
     def personal(self, own: State) -> Tree:
         """The weights that are evaluated and that the client keeps."""
+        return tree(own["weights"])
+
+    def fingerprint(self, up: Message) -> Tensor | None:
+        """What an upload says of what its clients are like, [K, ...], so that later ones can be compared with them."""
+        return None
+
+    def shares(self, newcomer: Tensor, members_K: Tensor) -> Tensor:
+        """The members' shares in the first model of a client with this fingerprint, [1, K]."""
+        return torch.full((1, len(members_K)), 1 / len(members_K), dtype=torch.float64)
 
 
 class Setup(Protocol):

@@ -23,6 +23,7 @@ def nearest(h_KH: Tensor, tau: float, count: int) -> tuple[Tensor, Tensor]:
     """The attention of every client to its `count` most similar ones, itself among them, as a CSR matrix [K, K] whose
     rows sum to one; and what all the others would have had of it, [K]. No K by K matrix is made."""
     unit_KH, k = torch.nn.functional.normalize(h_KH, dim=1), len(h_KH)
+    count = min(count, k)
     columns, values, left_out = [], [], []
     for start in range(0, k, NEAREST_BLOCK):
         score = tau * (unit_KH[start : start + NEAREST_BLOCK] @ unit_KH.T)

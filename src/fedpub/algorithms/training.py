@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
-from fedpub.algorithms.protocol import Context
-from fedpub.core.optim import adam_init, adam_step
-from fedpub.core.tree import Message, State, Tree, mix, stacked, tensor, tree, tree_map
+from fedpub.algorithms.context import Context
+from fedpub.algorithms.masks import MASK, chain_rule, masked
+from fedpub.core.kernels import parts_in_cache
+from fedpub.core.message import Message
+from fedpub.core.optim import adam_init, adam_step, soft_threshold
+from fedpub.core.tree import State, Tree, mix, stacked, tensor, tree, tree_map
 from fedpub.data.clients.stack import Clients
-from fedpub.tasks.base import Step
-
-MASK = "mask."  # a mask's name among the trained parameters is this and the name of its weight
 
 
 def train(
@@ -25,71 +25,37 @@ def train(
     masks: Tree | None = None,
     lr: Mapping[str, float | Tensor] = MappingProxyType({}),
     proximal: tuple[float, Tree] | None = None,
-    after_step: Callable[[Tree, slice], None] | None = None,
+    shrink: float | Tensor | None = None,
 ) -> tuple[State, Tensor]:
     """E epochs of Adam on every client's own loss, in place: the optimiser's new state and the last task loss [K].
 
     The sum of K independent losses gives every client its exact own gradient in one backward pass.
     With `masks` μ the model's weights are θ ⊙ μ, and both are trained; `lr` holds learning rates that differ from the
     context's, for all clients or for each, [K]; `proximal` = (λ, θ̄) adds λ‖θ − θ̄‖² for the weights θ that are named in
-    θ̄; `after_step` follows each step of some clients, with where these are among all.
+    θ̄; `shrink` is by how much every entry of a mask moves towards zero after each step.
     """
     parameters = weights | {MASK + name: mask for name, mask in (masks or {}).items()}
     rates = {name: lr.get(name, ctx.lr) for name in parameters}
     first, second, step_K = tree(optimiser["first"]), tree(optimiser["second"]), tensor(optimiser["step"])
     for epoch in range(ctx.epochs):
         leaves = {name: leaf.detach().requires_grad_() for name, leaf in masked(parameters).items()}
-        seeds = None if ctx.dropout_seeds is None else ctx.dropout_seeds[epoch]
-        loss_K = ctx.task.loss(ctx.model, leaves, data, Step(ctx.seed, ctx.round, epoch, ctx.dropout, seeds))
+        loss_K = ctx.task.loss(ctx.model, leaves, data, ctx.step(epoch))
         gradients = dict(zip(leaves, torch.autograd.grad(loss_K.sum(), list(leaves.values())), strict=True))
-        for part in _parts_in_cache(weights, masks):
+        for part in parts_in_cache(weights) if masks else [slice(None)]:
             own = _cut(parameters, part)
             state: State = {"first": _cut(first, part), "second": _cut(second, part), "step": step_K[part]}
-            by_name = _chain_rule(own, _cut(gradients, part))
+            by_name = chain_rule(own, _cut(gradients, part))
             if proximal and epoch:  # in the first epoch θ is θ̄
                 strength, anchor = proximal
                 pull = tree_map(torch.sub, {name: own[name] for name in anchor}, _cut(anchor, part))
                 by_name |= {name: by_name[name].add(pull[name], alpha=2 * strength) for name in anchor}
             own_rates = {name: of_part(rate, part) for name, rate in rates.items()}
-            adam_step(own, by_name, state, own_rates, ctx.weight_decay, ctx.together)
-            if after_step:
-                with torch.no_grad():
-                    after_step(own, part)
+            adam_step(own, by_name, state, own_rates, ctx.weight_decay)
+            if shrink is not None:
+                for name in masks or {}:
+                    soft_threshold(own[MASK + name], of_part(shrink, part))
         step_K = step_K + 1
     return {"first": first, "second": second, "step": step_K}, loss_K.detach()
-
-
-def masked(parameters: Tree) -> Tree:
-    """θ ⊙ μ where there is a mask, θ elsewhere."""
-    return {
-        name: leaf * parameters[MASK + name] if MASK + name in parameters else leaf
-        for name, leaf in parameters.items()
-        if not name.startswith(MASK)
-    }
-
-
-def _chain_rule(parameters: Tree, gradients: Tree) -> Tree:
-    """The gradients of θ and μ, of those of θ ⊙ μ."""
-    found: Tree = {}
-    for name, gradient in gradients.items():
-        if MASK + name in parameters:
-            found[MASK + name] = gradient * parameters[name]
-            found[name] = gradient * parameters[MASK + name]
-        else:
-            found[name] = gradient
-    return found
-
-
-def _parts_in_cache(weights: Tree, masks: Tree | None) -> list[slice]:
-    """A few clients at a time where there are masks, so that what is computed of gradients stays in a CPU's cache."""
-    some = next(iter(weights.values()))
-    if not masks or some.device.type != "cpu":
-        return [slice(None)]
-    size = max(1, PART_ENTRIES // max(leaf[0].numel() for leaf in weights.values()))
-    return [slice(start, start + size) for start in range(0, len(some), size)]
-
-
-PART_ENTRIES = 2**20  # of the largest leaf
 
 
 def of_part(value_K: float | Tensor, part: slice) -> float | Tensor:
@@ -101,10 +67,10 @@ def _cut(leaves: Tree, part: slice) -> Tree:
     return {name: leaf[part] for name, leaf in leaves.items()}
 
 
-def adopt(own: State, received: Tree | Tensor) -> Tree:
+def adopt(own: State, received: Tree) -> Tree:
     """A client's weights with those that it received written over its last ones."""
     weights = tree(own["weights"])
-    for name, leaf in tree(received).items():
+    for name, leaf in received.items():
         weights[name].copy_(leaf)
     return weights
 
@@ -121,6 +87,6 @@ def optimiser_of(own: State) -> State:
 
 def weighted_mean(up: Message, name: str = "weights") -> Tree:
     """Σ_k n_k w_k / Σ_k n_k over the clients of a message, leaves [1, ...]; equal shares where nobody has examples."""
-    size_K = tensor(up["size"]).double()
+    size_K = up.tensor("size").double()
     size_K = torch.where(size_K.sum() > 0, size_K, 1.0)
-    return mix((size_K / size_K.sum()).unsqueeze(0), tree(up[name]))
+    return mix((size_K / size_K.sum()).unsqueeze(0), up.tree(name))

@@ -8,10 +8,12 @@ from dataclasses import replace
 import torch
 
 from fedpub.algorithms import FedPub
+from fedpub.algorithms.measures import EMBEDDING
 from fedpub.bench.roofline import Work, measure
 from fedpub.bench.timing import Timing, in_turns, peak_bytes
+from fedpub.core.message import Message
 from fedpub.core.rng import torch_stream
-from fedpub.core.tree import Message, State, tree
+from fedpub.core.tree import State, tree
 from fedpub.experiment import Experiment
 
 COMMUNITIES = 10  # of clients: those of one have similar embeddings
@@ -37,7 +39,7 @@ def bench_aggregate(
         centre = 4 * torch.randn(COMMUNITIES, hidden, generator=stream)
         own = torch.randn(count, hidden, generator=stream) + centre[torch.arange(count) % COMMUNITIES]
         server: State = {"weights": weights}
-        up: Message = {"weights": weights, "embedding": own.to(place)}
+        up = Message({"weights": weights, EMBEDDING: own.to(place)})
         steps = {"all clients": method} | {
             f"the {some} most similar": replace(method, neighbours=some) for some in neighbours if some < count
         }

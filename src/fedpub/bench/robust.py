@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from fedpub.algorithms.protocol import Algorithm, Context, Defence
+from fedpub.core.message import Message
 from fedpub.core.rng import torch_stream
-from fedpub.core.tree import Message, State, Tree, tensor, tree
+from fedpub.core.tree import State, Tree
 from fedpub.data.clients.stack import Clients
 from fedpub.engine.robust import STEPS
 from fedpub.engine.simulate import simulate
@@ -165,33 +166,31 @@ def attacked(algorithm: Algorithm, attack: str) -> Algorithm:
 
     class Hostile(kind):  # type: ignore[misc]
         def client(self, ctx: Context, own: State, msg: Message, data: Clients) -> tuple[State, Message, Tensor]:
-            received = {
-                leaf: value.clone() for part in msg.values() if isinstance(part, dict) for leaf, value in part.items()
-            }
+            received = {leaf: value.clone() for part in msg.trees.values() for leaf, value in part.items()}
             own, up, loss_K = super().client(ctx, own, msg, data)
             if change is None:
                 return own, up | _claims(up, ctx.round), loss_K
             name = "weights" if "weights" in up else "base"
-            weights, active = tree(up[name]), tree(up.get("active", {}))
+            weights, active = up.tree(name), up.sent
             steps = {leaf: value - received[leaf] for leaf, value in weights.items()}
             steps |= {leaf: steps[leaf] * sent for leaf, sent in active.items()}
             false = change(weights, steps, ctx)
             changed = {leaf: _with(value, false[leaf]) for leaf, value in weights.items()}
             everything = {leaf: _with(sent, torch.ones_like(sent[0])) for leaf, sent in active.items()}
-            return own, up | {name: changed} | ({"active": everything} if active else {}), loss_K
+            return own, Message(up.parts | {name: changed}, everything), loss_K
 
     hostile: Algorithm = Hostile(**{one.name: getattr(algorithm, one.name) for one in fields(kind)})
     return hostile
 
 
-def _claims(up: Message, number: int) -> Message:
+def _claims(up: Message, number: int) -> State:
     """False numbers beside honest weights: of examples, and of a model trained alone."""
-    found: Message = {}
+    found: State = {}
     if "size" in up:
-        size_K = tensor(up["size"])
+        size_K = up.tensor("size")
         found["size"] = _with(size_K, torch.full_like(size_K[0], HUGE))
     if "alone_val" in up:
-        val_K = tensor(up["alone_val"])
+        val_K = up.tensor("alone_val")
         found["alone_val"] = _with(val_K, torch.full_like(val_K[0], float(number == 1)))
     return found
 

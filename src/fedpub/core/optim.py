@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from fedpub.core.recording import recording
 from fedpub.core.tree import State, Tree, for_each, tensor, tree, tree_map
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
@@ -33,19 +34,16 @@ def adam_step(
     state: State,
     lr: Mapping[str, float | Tensor],
     weight_decay: float,
-    together: bool = False,
 ) -> State:
     """One step of Adam with L2 weight decay; writes into `parameters` and the moments, returns the new state.
 
     A learning rate is one for all clients, or one for each, [K]; the kernel knows only the former, so that it takes a
-    step at rate one and the client's share of it is kept. `together`: the clients are known to have taken equally many
-    steps; else their counters are looked at.
+    step at rate one and the client's share of it is kept.
     """
     first, second = tree(state["first"]), tree(state["second"])
     step_K = tensor(state["step"]) + 1
-    together = together or bool(
-        (step_K == step_K[0]).all()
-    )  # then all clients are one tensor, else each is one of its own
+    # Clients that have taken equally many steps are one tensor, others one each. Only the former are recorded.
+    together = recording(step_K) or bool((step_K == step_K[0]).all())
     steps = list(step_K[:1].float() if together else step_K.float())
     each = {name: rate for name, rate in lr.items() if isinstance(rate, Tensor)}
     before = {name: parameters[name].clone() for name in each}

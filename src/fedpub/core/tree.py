@@ -1,7 +1,7 @@
 """Arithmetic on dicts of stacked tensors.
 
 A Tree has one leaf per parameter, each [K, ...] with the client axis K in front.
-A State or Message holds Trees and tensors by name.
+A State holds Trees and tensors by name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from fedpub.core.sparse import sparse_matmul
 
 Tree = dict[str, Tensor]
 State = dict[str, "Tree | Tensor"]
-Message = dict[str, "Tree | Tensor"]
 
 
 def tree_map(function: Callable[..., Tensor], first: Tree, *others: Tree) -> Tree:
@@ -119,24 +118,6 @@ def _place(leaf: Tensor) -> tuple[int, torch.Size, tuple[int, ...]]:
     return leaf.data_ptr(), leaf.shape, leaf.stride()
 
 
-def not_zero(leaf: Tensor) -> Tensor:
-    """How many entries of each row of a leaf [K, ..., H] are not zero, [K, ...].
-
-    On a CPU counted as floats, several times faster than booleans and exact for any width that occurs, in pieces that
-    stay in its cache.
-    """
-    if leaf.device.type != "cpu":
-        counted: Tensor = torch.linalg.vector_norm(leaf, 0, dim=-1)  # in one kernel
-        return counted.double()
-    rows = leaf.reshape(-1, leaf.shape[-1])
-    count, step = rows.new_empty(len(rows)), max(1, CACHED // max(1, rows.shape[1]))
-    piece = rows.new_empty(step, rows.shape[1])
-    for start in range(0, len(rows), step):
-        own = rows[start : start + step]
-        torch.sum(torch.ne(own, 0, out=piece[: len(own)]), 1, out=count[start : start + step])
-    return count.view(leaf.shape[:-1]).double()
-
-
 def for_each(value_K: Tensor, leaf: Tensor) -> Tensor:
     """A value for every client in the shape of a leaf [K, ...]."""
     return value_K.view(-1, *[1] * (leaf.dim() - 1))
@@ -176,29 +157,6 @@ def tensor(part: Tree | Tensor) -> Tensor:
     if isinstance(part, dict):
         raise TypeError(f"expected a tensor, found a tree of {sorted(part)}")
     return part
-
-
-def unlike(found: Message, like: Message) -> str | None:
-    """In what names, shapes or types a message is unlike another, in a few words; None where it is like it."""
-    if set(found) != set(like):
-        return f"it has {sorted(found)}, not {sorted(like)}"
-    for name, part in like.items():
-        other = found[name]
-        if isinstance(part, Tensor) != isinstance(other, Tensor):
-            return f"{name} is a tree on one side and a tensor on the other"
-        one, two = leaves(name, part), leaves(name, other)
-        if set(one) != set(two):
-            return f"{name} has {sorted(two)}, not {sorted(one)}"
-        for leaf, wanted in one.items():
-            got = two[leaf]
-            if got.shape != wanted.shape or got.dtype != wanted.dtype:
-                return f"{leaf} is {list(got.shape)} {got.dtype}, not {list(wanted.shape)} {wanted.dtype}"
-    return None
-
-
-def leaves(name: str, part: Tree | Tensor) -> Tree:
-    """The tensors of a part of a message by name."""
-    return {name: part} if isinstance(part, Tensor) else part
 
 
 def pack(state: Mapping[str, Tree | Tensor], prefix: str = "") -> Tree:

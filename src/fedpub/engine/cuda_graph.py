@@ -6,12 +6,42 @@ A round of a small federation is hundreds of short kernels; starting each from P
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from fedpub.algorithms.context import Context
+from fedpub.models.base import dropout_seeds
+from fedpub.tasks.base import Step
+
 WARM_UP = 1  # runs before the recording, in which libraries set themselves up
+
+
+@dataclass(frozen=True)
+class SeededContext(Context):
+    """A context whose rounds draw by seeds in a tensor, [epochs, layers]: a recorded round gets others every time."""
+
+    seeds: Tensor | None = None
+
+    def step(self, epoch: int) -> Step:
+        return Step(self.seed, self.round, epoch, self.dropout, None if self.seeds is None else self.seeds[epoch])
+
+
+def seeded(ctx: Context, seeds: Tensor) -> SeededContext:
+    return SeededContext(**vars(ctx), seeds=seeds)
+
+
+def round_seeds(ctx: Context, number: int, device: torch.device) -> Tensor:
+    """The seeds of a round's dropout where the device finds them without waiting for it, [epochs, layers]."""
+    seeds = [dropout_seeds(ctx.seed, number, epoch) for epoch in range(ctx.epochs)]
+    return torch.tensor(seeds).pin_memory().to(device, non_blocking=True)
+
+
+def looks_at_values(method: object) -> bool:
+    """Whether what a method's rounds do depends on the values of tensors, so that no round can be recorded."""
+    return bool(getattr(method, "looks_at_values", False))
 
 
 class Recorded:

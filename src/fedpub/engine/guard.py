@@ -18,7 +18,9 @@ import torch
 from torch import Tensor
 
 from fedpub.algorithms.protocol import Algorithm, Context, Starts
-from fedpub.core.tree import Message, State, Tree, for_each, tree
+from fedpub.core.message import Message
+from fedpub.core.recording import any_of
+from fedpub.core.tree import State, Tree, for_each
 from fedpub.data.clients.stack import Clients
 
 MARGIN = 0.2  # accuracy, or area under the curve
@@ -28,21 +30,20 @@ MARGIN = 0.2  # accuracy, or area under the curve
 def guarded(algorithm: Algorithm, ctx: Context, own: State, message: Message, data: Clients) -> Message:
     """The message [K, ...] with a client's own last weights in the place of those that would harm it."""
     last = own.get("weights")
-    parts = {name: part for name, part in message.items() if isinstance(part, dict)}
-    received = {leaf: value for part in parts.values() for leaf, value in part.items()}
+    received = {leaf: value for part in message.trees.values() for leaf, value in part.items()}
     on = ctx.defence == "guard" or (ctx.defence == "default" and isinstance(algorithm, Starts))
     if not on or not isinstance(last, dict) or not last.keys() & received.keys():
         return message
     new = {leaf: received.get(leaf, value) for leaf, value in last.items()}
     harmful_K = _val(algorithm, ctx, own, new, data) < _val(algorithm, ctx, own, last, data) - MARGIN  # never with NaN
-    if not ctx.together and not bool(harmful_K.any()):
+    if not any_of(harmful_K):
         return message
 
     def chosen(leaf: str, value: Tensor) -> Tensor:
         return torch.where(for_each(harmful_K, value), last[leaf], value) if leaf in last else value
 
     return message | {
-        name: {leaf: chosen(leaf, value) for leaf, value in tree(part).items()} for name, part in parts.items()
+        name: {leaf: chosen(leaf, value) for leaf, value in part.items()} for name, part in message.trees.items()
     }
 
 

@@ -1,7 +1,7 @@
 """Bounds on what a single site can do to an average.
 
 Both engines apply them to the uploads of a round, [K, ...], before a method's server step. Sites are compared with each
-other, and only in what they sent: an entry that a site has pruned, as `active` says, is no step of that site. Of two
+other, and only in what they sent: an entry that a site has pruned is no step of that site. Of two
 sites nobody is the odd one: steps are bounded from three on.
 """
 
@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from fedpub.algorithms.protocol import Context
-from fedpub.core.tree import CACHED, Message, Tree, for_each, tensor, tree
+from fedpub.core.message import Message
+from fedpub.core.recording import any_of
+from fedpub.core.tree import CACHED, State, Tree, for_each
 
 STEPS = 2.0  # times the median site's step: how long a step may be
 ENTRIES = 3.0  # times what entries move by at the median site: how far one may that fewer than three sites sent
@@ -23,23 +25,23 @@ def defended(ctx: Context, up: Message, sent: Message) -> Message:
     """The uploads of a round as they reach the server step; `sent` is what the same clients had got, [K, ...]."""
     if ctx.defence in ("none", "guard"):
         return up
-    return capped(bounded(up, sent) if ctx.defence == "median" else clipped(up, sent, ctx.together))
+    return capped(bounded(up, sent) if ctx.defence == "median" else clipped(up, sent))
 
 
-def clipped(up: Message, sent: Message, blind: bool = False) -> Message:
+def clipped(up: Message, sent: Message) -> Message:
     """Uploads whose steps from what was sent are at most twice as long as the median site's: longer ones are shortened.
 
-    `blind`: no tensor's values may be looked at. Else nothing is copied where no step is too long.
+    Nothing is copied where no step is too long.
     """
-    done = dict(up)
+    done: State = {}
     for name, (part, before, active) in _both_ways(up, sent).items():
         # In the order of their names: a file has them so, and a resumed run must add up in the same order.
         squares = [_square(part[leaf], before[leaf], active.get(leaf)) for leaf in sorted(part)]
         length_K = torch.stack(squares).sum(0).sqrt()
         share_K = STEPS * _median(length_K) / length_K.clamp(min=1e-30)
-        if blind or bool((share_K < 1).any()):
+        if any_of(share_K < 1):
             done[name] = {leaf: _shortened(value, before[leaf], share_K) for leaf, value in part.items()}
-    return done
+    return up | done
 
 
 def _square(value: Tensor, before: Tensor, active: Tensor | None) -> Tensor:
@@ -82,10 +84,10 @@ def bounded(up: Message, sent: Message) -> Message:
     cannot be seen which is odd: it moves by at most three times as much as entries do at the median site. A mean of
     these, weighted in whatever way, moves little however far a minority goes.
     """
-    done = dict(up)
+    done: State = {}
     for name, (part, before, active) in _both_ways(up, sent).items():
         done[name] = {leaf: _bounded(value, before[leaf], active.get(leaf)) for leaf, value in part.items()}
-    return done
+    return up | done
 
 
 def _bounded(value: Tensor, before: Tensor, active: Tensor | None) -> Tensor:
@@ -107,14 +109,13 @@ def capped(up: Message) -> Message:
     """
     if "size" not in up:
         return up
-    size_K = tensor(up["size"])
+    size_K = up.tensor("size")
     most = COUNTS * _median(size_K.double())
     return up | {"size": torch.where(size_K > most, most.nan_to_num(posinf=0).to(size_K.dtype), size_K)}
 
 
 def _both_ways(up: Message, sent: Message) -> dict[str, tuple[Tree, Tree, Tree]]:
     """The trees of three or more clients that were sent and came back: as they are, as they were, what came back."""
-    active = tree(up.get("active", {}))
-    names = [name for name, part in sent.items() if isinstance(part, dict) and isinstance(up.get(name), dict)]
-    found = {name: (tree(up[name]), tree(sent[name]), active) for name in names}
+    names = [name for name in sent.trees if name in up.trees]
+    found = {name: (up.tree(name), sent.tree(name), up.sent) for name in names}
     return {name: one for name, one in found.items() if len(next(iter(one[0].values()))) >= 3}

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from fedpub.algorithms.protocol import Algorithm, Context, Notes
+from fedpub.core.kernels import not_zero
+from fedpub.core.message import Message
 from fedpub.core.rng import numpy_stream, torch_stream
-from fedpub.core.tree import Message, State, Tree, not_zero
+from fedpub.core.tree import State, Tree
 from fedpub.data.clients.stack import Clients
 from fedpub.errors import FedpubError
-from fedpub.models.fallback import SECOND, Beside
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,10 +47,7 @@ def drawn_weights(ctx: Context, num_features: int, num_classes: int) -> Tree:
     """The first parameters of the model and of the task, in double precision."""
     stream = torch_stream(ctx.seed, "init")
     w0 = ctx.model.init(num_features, ctx.task.outputs(num_classes), stream)
-    own = ctx.task.init(stream)
-    if isinstance(ctx.model, Beside):
-        w0 |= {SECOND + name: leaf for name, leaf in own.items()}
-    return w0 | own
+    return ctx.model.with_task(w0, ctx.task.init(stream))
 
 
 def check_version(start: Snapshot, server: State, clients: State) -> None:
@@ -74,7 +72,7 @@ def participants(seed: int, number: int, clients: int, fraction: float, failures
 
 def check_declared(algorithm: Algorithm, up: Message) -> None:
     """That nothing leaves a client but what its method declares."""
-    if extra := set(up) - algorithm.uploads:
+    if extra := up.names - algorithm.uploads:
         raise AssertionError(f"{type(algorithm).__name__} tried to send {sorted(extra)}, which it does not declare")
 
 
@@ -84,11 +82,11 @@ def measure(algorithm: Algorithm, ctx: Context, own: State, data: Clients) -> tu
     weights = algorithm.personal(own)
     total_K = torch.stack([leaf.flatten(1).sum(1) for leaf in weights.values()]).sum(0)
     metrics = ctx.task.evaluate(ctx.model, weights, data)
-    return metrics | {"sparsity": sparsity(weights)[data.report.model_R]}, total_K
+    return metrics | {"sparsity": sparsity(ctx.model.federated(weights))[data.report.model_R]}, total_K
 
 
 def sparsity(weights: Tree) -> Tensor:
-    """The share of exact zeros among the entries of a client's weight matrices, [K]; without a model beside them."""
-    matrices = [leaf for name, leaf in weights.items() if leaf.dim() >= 3 and not name.startswith(SECOND)]
+    """The share of exact zeros among the entries of a client's weight matrices, [K]."""
+    matrices = [leaf for leaf in weights.values() if leaf.dim() >= 3]
     kept_K = torch.stack([not_zero(leaf).flatten(1).sum(1) for leaf in matrices]).sum(0)
     return 1 - kept_K / sum(leaf[0].numel() for leaf in matrices)

@@ -17,10 +17,11 @@ import torch
 from torch import Tensor
 
 from fedpub.algorithms.protocol import Algorithm, Context, NeedsSetup, Notes
-from fedpub.core.tree import Message, State, Tree, put, select, state_map, tensor, tree_map
+from fedpub.core.message import Message
+from fedpub.core.tree import State, Tree, put, select, state_map, tensor, tree_map
 from fedpub.data.clients.stack import Clients, Report, stack
 from fedpub.data.clients.subgraph import Subgraph
-from fedpub.engine.cuda_graph import Recorded
+from fedpub.engine.cuda_graph import Recorded, looks_at_values, round_seeds, seeded
 from fedpub.engine.guard import guarded
 from fedpub.engine.memory import keep_buffers
 from fedpub.engine.robust import defended
@@ -28,7 +29,6 @@ from fedpub.engine.rounds import Round, Snapshot, check_declared, drawn_weights,
 from fedpub.engine.size import message_bytes
 from fedpub.engine.spill import Spill
 from fedpub.errors import FedpubError
-from fedpub.models.base import dropout_seeds
 from fedpub.tasks.base import Task
 
 
@@ -100,21 +100,21 @@ def simulate(
     model_R = all_chunks[0].report.model_R.cpu() if federation.report else torch.arange(len(everyone))
     recorded: Recorded | None = None
     if fraction == 1 and not failures and can_record(algorithm, ctx, federation, clients):
-        steady = replace(ctx, together=True)
+        base = ctx
         recorded = Recorded(
             lambda server, clients, seeds: _play(
-                algorithm, replace(steady, dropout_seeds=seeds), server, clients, torch.tensor(everyone), all_chunks
+                algorithm, seeded(base, seeds), server, clients, torch.tensor(everyone), all_chunks
             ),
             carried=2,
         )
-        seeds = _round_seeds(ctx, start.round + 2, federation.device)
+        seeds = round_seeds(ctx, start.round + 2, federation.device)
     for number in range(start.round + 1, rounds + 1):
         ctx = replace(ctx, round=number)
         chosen = participants(ctx.seed, number, len(everyone), fraction, failures)
         ids = torch.tensor(chosen, dtype=torch.int64)
         if recorded and number > start.round + 1:  # the first is played: some things happen only once
             played = recorded(server, clients, seeds)
-            seeds = _round_seeds(ctx, number + 1, federation.device)  # made ready while the GPU computes
+            seeds = round_seeds(ctx, number + 1, federation.device)  # made ready while the GPU computes
         else:
             some = federation.chunks(chosen) if 0 < len(chosen) < len(everyone) else None
             played = _play(algorithm, ctx, server, clients, ids, all_chunks, some, spill)
@@ -134,12 +134,6 @@ def simulate(
             ids=ids,
             notes={name: note.cpu() for name, note in notes.items()},
         )
-
-
-def _round_seeds(ctx: Context, number: int, device: torch.device) -> Tensor:
-    """The seeds of a round's dropout where the device finds them without waiting for it, [epochs, layers]."""
-    seeds = [dropout_seeds(ctx.seed, number, epoch) for epoch in range(ctx.epochs)]
-    return torch.tensor(seeds).pin_memory().to(device, non_blocking=True)
 
 
 def check_numbers(federation: Federation) -> None:
@@ -170,7 +164,7 @@ def _play(
     up_K, down_K = (torch.zeros(count, dtype=torch.int64, device=device) for _ in range(2))
     # Nobody there has nothing to tell, but the notes of all rounds are alike.
     notes: Notes = {name: torch.empty([0] * axes, dtype=torch.int64) for name, axes in algorithm.notes.items()}
-    uploads: Message = {}
+    uploads: State = {}
     measured = []
     whole, numbers = len(ids) == count, torch.arange(count)
     for place, data in _placed(everyone if whole else chosen or []):
@@ -181,7 +175,7 @@ def _play(
         check_declared(algorithm, up)
         up_K[data.ids_K] = message_bytes(up, data.num_clients, device)
         down_K[data.ids_K] = message_bytes(message, data.num_clients, device)
-        uploads = _joined(uploads, up, place, len(ids))
+        uploads = _joined(uploads, up.flat(), place, len(ids))
         if whole:  # measured now, while the state is at hand
             measured.append(measure(algorithm, ctx, own, data))
         if len(chunk) == count:
@@ -191,8 +185,8 @@ def _play(
         if spill:
             spill.rest()
     if uploads:
-        uploads = defended(ctx, uploads, algorithm.send(server, ids))
-        server, notes = algorithm.server(ctx, server, ids, uploads)
+        used_uploads = defended(ctx, Message.of(uploads), algorithm.send(server, ids))
+        server, notes = algorithm.server(ctx, server, ids, used_uploads)
     if not whole:
         for place, data in _placed(everyone):
             measured.append(measure(algorithm, ctx, select(clients, numbers[place]), data))
@@ -202,8 +196,8 @@ def _play(
     return server, clients, notes, torch.cat([value.double() for value in (*of_clients, *of_reported)])
 
 
-def _joined(all_of_them: Message, part: Message, place: slice, count: int) -> Message:
-    """Messages of different clients as one; a part is not needed any more once it is in."""
+def _joined(all_of_them: State, part: State, place: slice, count: int) -> State:
+    """The uploads of different clients as one; a part is not needed any more once it is in."""
     if place == slice(0, count):
         return part
     whole = all_of_them or state_map(lambda leaf: leaf.new_empty(count, *leaf.shape[1:]), part)
@@ -236,7 +230,7 @@ def _split(numbers: Tensor, clients: int, reported: int, task: Task) -> dict[str
 
 def can_record(algorithm: Algorithm, ctx: Context, federation: Federation, clients: State) -> bool:
     """Whether rounds are alike, so that one can be recorded: on a GPU, all clients at once and equally far."""
-    if federation.device.type != "cuda" or not (algorithm.steady and ctx.task.steady):
+    if federation.device.type != "cuda" or looks_at_values(algorithm) or not ctx.task.steady:
         return False
     if federation.chunk is not None and federation.chunk < federation.num_clients:
         return False

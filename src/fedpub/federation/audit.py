@@ -14,7 +14,8 @@ from torch import Tensor
 
 from fedpub.algorithms.protocol import NeedsSetup
 from fedpub.core.files import read_tensors
-from fedpub.core.tree import Message, pack
+from fedpub.core.message import Message
+from fedpub.core.tree import pack
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.federation.site import RUN, Site
@@ -42,7 +43,7 @@ def would_send(site: Site, experiment: Path | None) -> Found:
     with tempfile.TemporaryDirectory() as folder:
         trial, run = Site(Path(folder), site.name, lambda: site.source), "0" * 16
         held = {"experiment": wanted.to_json(), "client": 0, "classes": list(site.source.classes), "precision": "exact"}
-        _good(trial.answer(encode(Envelope("begin", {"run": run, "attempt": 0, **held}, {}))))
+        _good(trial.answer(encode(Envelope("begin", {"run": run, "attempt": 0, **held}))))
         part = trial.part(run)
         if isinstance(part.algorithm, NeedsSetup):
             setup = part.algorithm.setup()
@@ -81,7 +82,7 @@ def _good(answer: bytes) -> bytes:
 
 def _found(answer: bytes, title: str, stays: list[str]) -> Found:
     envelope = decode(answer)
-    values = {name: _first(value) for name, value in pack(envelope.message).items()}
+    values = {name: _first(value) for name, value in pack(envelope.message.flat()).items()}
     left = sorted(name for name in stays if name not in values)
     return Found(title, describe(answer), values, envelope.fields, envelope.message, len(answer), left)
 

@@ -18,14 +18,15 @@ import torch
 from torch import Tensor
 
 from fedpub.core.best import Best
+from fedpub.core.message import Message
 from fedpub.core.printable import printable
-from fedpub.core.tree import Message, State, Tree, tensor, together, tree, tree_map
+from fedpub.core.tree import State, Tree, state_map, tensor, tree, tree_map
 from fedpub.engine.robust import defended
 from fedpub.engine.rounds import Round, Snapshot, check_version, drawn_weights, participants
 from fedpub.engine.setup import OnStep
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment, Plan
-from fedpub.federation.known import SITES, Known
+from fedpub.federation.known import FINGERPRINT, SITES, Known
 from fedpub.federation.preparation import Preparation
 from fedpub.federation.requests import PAUSE, Exchange, OnEvent, Requests, Terms, reason_of
 from fedpub.federation.validate.upload import Expected, most_examples
@@ -75,19 +76,16 @@ class Coordinator:
             check_version(start, algorithm.init_server(w0, 1), _first(known))
         server = start.server if start else algorithm.init_server(w0, count)
         clients = start.clients if start else _first(known)
-        expected: Expected | None = None
+        expected = Expected.of(algorithm, self.ctx, w0, len(known.classes))
         for number in range(start.round + 1 if start else 1, self.plan.rounds + 1):
             ctx = replace(self.ctx, round=number)
-            if expected is None:
-                one = _one(algorithm.send(server, torch.tensor([0])))
-                expected = Expected.of(algorithm, ctx, w0, one, len(known.classes))
             chosen = participants(ctx.seed, number, count, self.plan.fraction, 0.0)
             sent, answers, sizes = self._play(number, chosen, server, clients, known, expected)
             ids = torch.tensor(sorted(answers), dtype=torch.int64)
-            uploads = together([answers[client].message for client in ids.tolist()])
-            uploads = defended(ctx, uploads, together([sent[client] for client in ids.tolist()]))
+            uploads = Message.together([answers[client].message for client in ids.tolist()])
+            uploads = defended(ctx, uploads, Message.together([sent[client] for client in ids.tolist()]))
             server, notes = algorithm.server(ctx, server, ids, uploads)
-            clients = _measured(clients, answers, number)
+            clients = _measured(clients, answers, number) | self._fingerprints(clients, answers)
             yield self._round(number, server, clients, answers, sizes, ids, notes)
         self.finish(clients)
 
@@ -178,11 +176,23 @@ class Coordinator:
             notes=notes,
         )
 
+    def _fingerprints(self, clients: State, answers: dict[int, Envelope]) -> State:
+        """What every site was last like, [K, ...], for those that join later; zeros where it has not said."""
+        found = {client: self.algorithm.fingerprint(one.message) for client, one in answers.items()}
+        known = {client: own for client, own in found.items() if own is not None}
+        if not known:
+            return {FINGERPRINT: clients[FINGERPRINT]} if FINGERPRINT in clients else {}
+        some = next(iter(known.values()))
+        kept = tensor(clients.get(FINGERPRINT, some.new_zeros(len(self.sites), *some.shape[1:]))).clone()
+        for client, own in known.items():
+            kept[client] = own[0]
+        return {FINGERPRINT: kept}
+
     def finish(self, clients: State) -> None:
         """Every site keeps its model; those who are away get theirs when they ask again, or not at all."""
         base_K, best = tensor(clients["base"]), int(tensor(clients["best"]))
         messages = {
-            client: encode(Envelope("finish", {"run": self.run, "base": int(base_K[client]), "best": best}, {}))
+            client: encode(Envelope("finish", {"run": self.run, "base": int(base_K[client]), "best": best}))
             for client in self.requests.everyone
         }
         answers = self.requests.ask(messages)
@@ -209,7 +219,7 @@ def _measured(clients: State, answers: dict[int, Envelope], number: int) -> Stat
             metrics[name][client] = value
     best = Best(int(tensor(clients["best"])), *tensor(clients["best_is"]).tolist())
     best.update(number, float(metrics["val"].nanmean()), float(metrics["val_loss"].nanmean()))
-    return {"base": base_K, "metrics": metrics, **_kept(best), **_embeddings(clients, answers, len(base_K))}
+    return {"base": base_K, "metrics": metrics, **_kept(best)}
 
 
 def _kept(best: Best) -> State:
@@ -217,21 +227,6 @@ def _kept(best: Best) -> State:
     return {"best": torch.tensor(best.round), "best_is": torch.tensor([best.val, best.loss], dtype=torch.float64)}
 
 
-def _embeddings(clients: State, answers: dict[int, Envelope], count: int) -> State:
-    """The last functional embedding of every site, [K, H], for those that join later; zeros where there was none."""
-    found = {client: tensor(one.message["embedding"]) for client, one in answers.items() if "embedding" in one.message}
-    if not found:
-        return {name: clients[name] for name in ("embedding",) if name in clients}
-    some = next(iter(found.values()))
-    kept_KH = tensor(clients["embedding"]).clone() if "embedding" in clients else some.new_zeros(count, some.shape[1])
-    for client, own in found.items():
-        kept_KH[client] = own[0]
-    return {"embedding": kept_KH}
-
-
 def _one(message: Message) -> Message:
-    """A message to one client in memory of its own: the server goes on with its state."""
-    return {
-        name: tree_map(lambda leaf: leaf.clone(), part) if isinstance(part, dict) else part.clone()
-        for name, part in message.items()
-    }
+    """A message to one client in memory of its own: the server continues with its state."""
+    return Message.of(state_map(torch.clone, message.flat()))

@@ -1,8 +1,8 @@
 """A new site joins a finished federation.
 
-It trains a few epochs on the members' mean, so that its functional embedding says what it is like; the coordinator
-averages the members' weights by that similarity; the site trains a few epochs more on what it gets. Beside that it
-trains alone, as long, and keeps what is better on its validation set.
+It trains a few epochs on the members' mean, so that its fingerprint (FED-PUB: its functional embedding) says what it is
+like; the coordinator averages the members' weights by that similarity; the site trains a few more epochs on what it
+gets. It also trains alone for as long, and keeps what is better on its validation set.
 
 Axes: K members.
 """
@@ -18,16 +18,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedpub.algorithms import FedPub
 from fedpub.algorithms.protocol import Algorithm, Context, NeedsSetup
-from fedpub.algorithms.similarity import attention, cosine
 from fedpub.core.best import better
 from fedpub.core.files import write_text
-from fedpub.core.tree import Message, State, Tree, mix, tensor, tree
+from fedpub.core.message import Message
+from fedpub.core.tree import State, Tree, mix, tensor
 from fedpub.engine.rounds import measure
 from fedpub.errors import FedpubError
 from fedpub.experiment import Plan
-from fedpub.federation.known import Known
+from fedpub.federation.known import FINGERPRINT, Known
 from fedpub.federation.part import Part
 from fedpub.federation.requests import Exchange
 from fedpub.federation.validate.fields import rounded_metrics
@@ -91,16 +90,14 @@ class Finished:
 
         share_1K = torch.full((1, len(members)), 1 / len(members), dtype=torch.float64)
         near = ask("near", share_1K)
-        if isinstance(algorithm, FedPub) and "embedding" in near.message and "embedding" in self.clients:
-            assert algorithm.tau is not None
-            both = torch.cat([tensor(near.message["embedding"]), tensor(self.clients["embedding"])])
-            share_1K = attention(cosine(both)[:1, 1:], algorithm.tau).double()
+        if FINGERPRINT in near.message and FINGERPRINT in self.clients:
+            share_1K = algorithm.shares(near.message.tensor(FINGERPRINT), tensor(self.clients[FINGERPRINT])).double()
         return dict(ask("take", share_1K).fields)
 
 
 def _mean(share_1K: Tensor, sent: Message) -> Message:
     """Everybody's messages [K, ...] as one, [1, ...]."""
-    return {name: mix(share_1K, part) if isinstance(part, dict) else part[:1] for name, part in sent.items()}
+    return Message({name: mix(share_1K, part) if isinstance(part, dict) else part[:1] for name, part in sent.items()})
 
 
 # The new site's side
@@ -112,10 +109,11 @@ def check_epochs(epochs: int) -> None:
 
 
 def answer_join(part: Part, asked: Envelope, folder: Path, keep: Callable[[Tree, dict[str, float]], None]) -> Envelope:
-    """The embedding after the first training; after the second what it was good for, and the model stays here."""
+    """The site's fingerprint after the first training; after the second what it was good for. The model stays here."""
     state, up = _trained(part, asked.message, EPOCHS)
     if asked.fields["step"] == "near":
-        return Envelope("join", {}, {"embedding": up["embedding"]} if "embedding" in up else {})
+        like = part.algorithm.fingerprint(up)
+        return Envelope("join", {}, Message({} if like is None else {FINGERPRINT: like}))
     alone, _ = _trained(part, _own_start(part, asked.message), 2 * EPOCHS)
     results = {"joined": _judged(part, state), "alone": _judged(part, alone)}
     standings = [results[which][name] for which in ("joined", "alone") for name in ("val", "val_loss")]
@@ -124,7 +122,7 @@ def answer_join(part: Part, asked: Envelope, folder: Path, keep: Callable[[Tree,
     shares = dict(asked.fields["nearest"])
     done = Joined(part.site, 2 * EPOCHS, part.ctx.task.metric, results["alone"], results["joined"], kept, shares)
     write_text(folder / RESULT, json.dumps(done.__dict__, indent=2) + "\n")
-    return Envelope("join", done.__dict__, {})
+    return Envelope("join", done.__dict__)
 
 
 def _trained(part: Part, message: Message, epochs: int) -> tuple[State, Message]:
@@ -136,10 +134,8 @@ def _trained(part: Part, message: Message, epochs: int) -> tuple[State, Message]
 
 def _own_start(part: Part, message: Message) -> Message:
     """A message that says what a site without a federation would start from."""
-    w0 = {name: leaf.unsqueeze(0) for name, leaf in part.w0.items()}
-    return {
-        name: {leaf: w0[leaf].clone() for leaf in tree(content)} if isinstance(content, dict) else content
-        for name, content in message.items()
+    return message | {
+        name: {leaf: part.w0[leaf].unsqueeze(0).clone() for leaf in content} for name, content in message.trees.items()
     }
 
 

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from fedpub.algorithms.protocol import Algorithm, Context, NeedsSetup, Place
 from fedpub.core.files import read_tensors, write_tensors
-from fedpub.core.tree import Message, State, Tree, pack, state_map, unlike, unpack
+from fedpub.core.message import Message
+from fedpub.core.tree import State, Tree, pack, state_map, unpack
 from fedpub.data.clients.stack import Clients, stack
 from fedpub.data.clients.subgraph import Subgraph
 from fedpub.data.clients.subgraph_files import read_subgraph
@@ -135,7 +136,7 @@ class Part:
 
     def check_message(self, ctx: Context, message: Message, own: Tree, base: int) -> None:
         """That a message is one of the method, and what an honest coordinator could send in the context's round."""
-        wrong = unlike(message, self.first_message) or wrong_values(message)
+        wrong = message.unlike(self.first_message) or wrong_values(message)
         if wrong:
             raise FedpubError(f"the message of round {ctx.round} is not one of {self.plan.experiment.method}: {wrong}")
         if wrong := implausible(ctx, message, self.first_message, own, base):

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 import torch
 
 from fedpub.algorithms.protocol import Algorithm, ChecksUploads, Context, NeedsSetup, Place
+from fedpub.core.message import Message
 from fedpub.core.printable import printable
-from fedpub.core.tree import Message, State
+from fedpub.core.tree import State
 from fedpub.engine.setup import OnStep
 from fedpub.errors import FedpubError
 from fedpub.experiment import Plan
@@ -45,7 +46,7 @@ class Preparation:
         ready = requests.ask_all("begun", lambda client: self.begin(client, known, 0), rules)
         if sets_up:
             cost = self.set_up(known, on_step)
-            ready = requests.ask_all("ready", lambda _: Envelope("ready", {"run": self.run}, {}))
+            ready = requests.ask_all("ready", lambda _: Envelope("ready", {"run": self.run}))
         names = {*self.ctx.task.metrics, "sparsity"}
         fields = [ready[client].fields for client in requests.everyone]
         for client, one in enumerate(fields):
@@ -60,7 +61,7 @@ class Preparation:
 
     def hello(self) -> Known:
         requests, sites = self.requests, self.requests.sites
-        answers = requests.ask_all("hello", lambda _: Envelope("hello", {"run": self.run}, {}))
+        answers = requests.ask_all("hello", lambda _: Envelope("hello", {"run": self.run}))
         features = {client: answers[client].fields["features"] for client in requests.everyone}
         for client, count in features.items():
             if count != features[0]:
@@ -79,7 +80,7 @@ class Preparation:
         """What tells a site to begin; a higher attempt makes it begin anew."""
         fields = {"run": self.run, "experiment": self.plan.experiment.to_json(), "client": client, "attempt": attempt}
         precision = self.requests.terms.precision
-        return Envelope("begin", fields | {"classes": list(known.classes), "precision": precision}, {})
+        return Envelope("begin", fields | {"classes": list(known.classes), "precision": precision})
 
     def set_up(self, known: Known, on_step: OnStep | None) -> Mapping[str, float]:
         """All exchanges of the method's set-up; what they cost."""
@@ -113,7 +114,7 @@ class Preparation:
     def problem(self, known: Known, step: int, server: State, client: int, upload: Message) -> str | None:
         """Why a set-up upload is refused; None if it is good."""
         assert isinstance(self.algorithm, NeedsSetup)
-        extra = sorted(set(upload) - self.algorithm.uploads)
+        extra = sorted(upload.names - self.algorithm.uploads)
         if extra:
             return f"it sent {printable(extra)}, which the method does not declare"
         setup = self.algorithm.setup()

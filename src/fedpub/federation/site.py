@@ -23,7 +23,7 @@ from fedpub.algorithms.protocol import NeedsSetup
 from fedpub.core.best import rounded_loss
 from fedpub.core.files import remove_leftovers, write_text
 from fedpub.core.printable import printable
-from fedpub.core.tree import Message, State, Tree, tree
+from fedpub.core.tree import State, Tree, tree
 from fedpub.data.clients.subgraph_files import subgraph_digest
 from fedpub.engine.guard import guarded
 from fedpub.engine.rounds import check_declared, measure
@@ -68,11 +68,11 @@ class Site:
             check_fields(asked, ASKED[asked.kind])
             return handler(self, run, asked, hashlib.sha256(envelope).hexdigest())
         except LostError as error:
-            return encode(Envelope("lost", {"reason": printable(error)}, {}))
+            return encode(Envelope("lost", {"reason": printable(error)}))
         except Exception as error:  # whatever a stranger's message holds: whoever asks next is answered, too
             reason = printable(str(error) or type(error).__name__)
             self.news = f"refused what the coordinator asked for: {reason}"
-            return encode(Envelope("refused", {"reason": reason}, {}))
+            return encode(Envelope("refused", {"reason": reason}))
 
     def part(self, run: str) -> Part:
         """The site's part in a run, from memory or from disk."""
@@ -100,7 +100,7 @@ class Site:
 
     def _hello(self, run: str, asked: Envelope, digest: str) -> bytes:
         fields = {"site": self.name, "features": self.source.num_features, "classes": list(self.source.classes)}
-        return encode(Envelope("hello", fields, {}))
+        return encode(Envelope("hello", fields))
 
     def _begin(self, run: str, asked: Envelope, digest: str) -> bytes:
         """Remember what the run is. The same beginning again, which may come late, forgets nothing."""
@@ -116,7 +116,7 @@ class Site:
             text = json.dumps(held | {"digest": subgraph_digest(part.own)}, indent=2) + "\n"
             write_text(folder / "begin.json", text)
         self._parts = {run: part}
-        return encode(Envelope("begun", {} if isinstance(part.algorithm, NeedsSetup) else _first_numbers(part), {}))
+        return encode(Envelope("begun", {} if isinstance(part.algorithm, NeedsSetup) else _first_numbers(part)))
 
     @staticmethod
     def _attempt(folder: Path) -> int:
@@ -153,7 +153,7 @@ class Site:
 
     def _ready(self, run: str, asked: Envelope, digest: str) -> bytes:
         """What the coordinator shows of a client before its first round, after its method's set-up."""
-        return encode(Envelope("ready", _first_numbers(self.part(run)), {}))
+        return encode(Envelope("ready", _first_numbers(self.part(run))))
 
     def _round(self, run: str, asked: Envelope, digest: str) -> bytes:
         part, number, base = self.part(run), asked.fields["round"], asked.fields["base"]
@@ -201,7 +201,7 @@ class Site:
         part, base = self.part(run), asked.fields["base"]
         self._keep_model(part, part.load(f"round-{base}")[0], base, asked.fields["best"])
         self.news, self.finished = f"finished; its model is in {self.folder / 'model'}", True
-        return encode(Envelope("finished", {}, {}))
+        return encode(Envelope("finished", {}))
 
     def _join(self, run: str, asked: Envelope, digest: str) -> bytes:
         """Become like the members of a finished run; nothing of it is needed after a restart."""
@@ -286,22 +286,19 @@ def _terms(what: str, held: Mapping[str, Any]) -> str:
 
 def _with_feedback(envelope: Envelope, residual: Tree, precision: Precision) -> tuple[Envelope, Tree]:
     """A message whose trees carry what rounding lost the last time, and what it loses now."""
-    message: Message = dict(envelope.message)
-    active = tree(message.get("active", {}))
-    lost: Tree = {}
-    for part, content in envelope.message.items():
-        if part == "active" or not isinstance(content, dict):
-            continue
-        message[part] = {
+    message = envelope.message
+    message = message | {
+        part: {
             name: leaf + residual[f"{part}.{name}"] if f"{part}.{name}" in residual else leaf
             for name, leaf in content.items()
         }
-    sent = decode(encode(replace(envelope, message=message), precision)).message
-    for part, content in message.items():
-        if part != "active" and isinstance(content, dict):
-            for name, leaf in content.items():
-                left = leaf - tree(sent[part])[name]
-                lost[f"{part}.{name}"] = left * active[name] if name in active else left
+        for part, content in message.trees.items()
+    }
+    sent, lost = decode(encode(replace(envelope, message=message), precision)).message, {}
+    for part, content in message.trees.items():
+        for name, leaf in content.items():
+            left = leaf - sent.tree(part)[name]
+            lost[f"{part}.{name}"] = left * message.sent[name] if name in message.sent else left
     return replace(envelope, message=message), lost
 
 

@@ -28,12 +28,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from fedpub.core.tree import Message
+from fedpub.core.message import SENT, Message
+from fedpub.core.tree import State
 from fedpub.core.tree import tree as branch
-from fedpub.engine.size import ACTIVE
 from fedpub.federation.wire_header import (
     CHECKSUM,
     DEEPEST,
@@ -66,7 +66,7 @@ class Envelope:
     """Such as "round"."""
     fields: Mapping[str, Any]
     """Plain JSON; NaN and infinities too."""
-    message: Message
+    message: Message = field(default_factory=Message)
 
 
 @dataclass(frozen=True)
@@ -86,14 +86,15 @@ def encode(envelope: Envelope, precision: Precision = "exact") -> bytes:
     """The message as bytes; a WireError, which is a ValueError, where it cannot be sent."""
     if precision not in PRECISIONS:
         raise WireError(f"there is no precision {precision!r}: choose one of {', '.join(PRECISIONS)}")
-    outline: dict[str, Any] = {part: {} for part, content in envelope.message.items() if isinstance(content, dict)}
+    flat = envelope.message.flat()
+    outline: dict[str, Any] = {part: {} for part, content in flat.items() if isinstance(content, dict)}
     payload: list[bytes] = []
     active: dict[str, Array] = {}
-    for part, leaf, tensor in in_order(envelope.message):
+    for part, leaf, tensor in in_order(flat):
         name = full_name(part, leaf)
         array = array_of(name, tensor)
         dtype, shape = str(array.dtype), array.shape
-        if leaf is not None and part == ACTIVE:
+        if leaf is not None and part == SENT:
             if dtype != "bool":
                 raise WireError(f"{name} says which entries are sent: it is bool, not {dtype}")
             active[leaf] = array
@@ -142,7 +143,7 @@ def _read(data: bytes, limit: int) -> tuple[Envelope, list[Part]]:
         header = parse(text)
         lines = check_header(header, limit)
         reader = Reader(payload)
-        message: Message = {name: {} for name, content in header["message"].items() if isinstance(content, dict)}
+        message: State = {name: {} for name, content in header["message"].items() if isinstance(content, dict)}
         parts = [Part("header", (), "json", 0, "with checksum", len(data) - len(payload))]
         active: dict[str, Array] = {}
         for line in lines:
@@ -157,4 +158,4 @@ def _read(data: bytes, limit: int) -> tuple[Envelope, list[Part]]:
             raise WireError(f"{reader.left} bytes of the message belong to no tensor")
     except MemoryError as error:
         raise WireError("the message does not fit into this machine's memory") from error
-    return Envelope(header["kind"], header["fields"], dict(sorted(message.items()))), parts
+    return Envelope(header["kind"], header["fields"], Message.of(dict(sorted(message.items())))), parts

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedpub.engine.size import ACTIVE
+from fedpub.core.message import SENT
 from fedpub.errors import FedpubError
 
 Precision = Literal["exact", "float16", "int8"]
@@ -127,9 +127,9 @@ def check_header(header: dict[str, Any], limit: float = math.inf) -> list[Line]:
     total = sum(math.prod(line.shape) * DTYPES[line.dtype][1].itemsize for line in lines)
     if total > limit:
         raise WireError(f"the tensors take {total} bytes, more than the limit of {limit}")
-    active = {line.leaf: line.shape for line in lines if line.part == ACTIVE and line.leaf is not None}
+    active = {line.leaf: line.shape for line in lines if line.part == SENT and line.leaf is not None}
     for line in lines:
-        if line.part != ACTIVE and line.leaf in active:
+        if line.part != SENT and line.leaf in active:
             check_pruned(line.name, line.dtype, line.shape, active[line.leaf])
     return lines
 
@@ -147,8 +147,8 @@ def _check_line(part: str, leaf: str | None, line: Any, limit: float) -> Line:
         raise WireError(f"{name} has the shape {shortened(shape)}, too large for the limit of {limit} bytes")
     codings: tuple[str, ...] = ("exact",)
     if leaf is not None:
-        codings = POSITIONS if part == ACTIVE else PRECISIONS if dtype in FLOATS else codings
-        if part == ACTIVE and dtype != "bool":
+        codings = POSITIONS if part == SENT else PRECISIONS if dtype in FLOATS else codings
+        if part == SENT and dtype != "bool":
             raise WireError(f"{name} says which entries are sent: it is bool, not {dtype}")
     if not isinstance(coding, str) or coding not in codings:
         raise WireError(f"{name} has the coding {shortened(coding)}, which is none of {', '.join(codings)}")
@@ -168,7 +168,7 @@ def _check_line(part: str, leaf: str | None, line: Any, limit: float) -> Line:
 def check_pruned(name: str, dtype: str, shape: tuple[int, ...], active: tuple[int, ...]) -> None:
     if dtype not in FLOATS or shape != active:
         raise WireError(
-            f"{name} is {dtype} {list(shape)}, but {ACTIVE} says which entries of floats {list(active)} are sent"
+            f"{name} is {dtype} {list(shape)}, but {SENT} says which entries of floats {list(active)} are sent"
         )
 
 
@@ -190,7 +190,7 @@ Content = TypeVar("Content")
 
 def in_order(message: Mapping[str, dict[str, Content] | Content]) -> Iterator[tuple[str, str | None, Content]]:
     """Every tensor with its names, in the payload's order: what is sent of the others depends on `active`."""
-    for part in sorted(message, key=lambda part: (part != ACTIVE, _check_name(part))):
+    for part in sorted(message, key=lambda part: (part != SENT, _check_name(part))):
         content = message[part]
         if isinstance(content, dict):
             for leaf in sorted(content, key=_check_name):

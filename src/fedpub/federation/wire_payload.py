@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpub.engine.size import ACTIVE
+from fedpub.core.message import SENT
 from fedpub.federation.wire_header import DTYPES, POSITIONS, STEPS, Array, Line, Precision, WireError
 
 
@@ -87,7 +87,7 @@ class Reader:
 
 def decode_tensor(line: Line, reader: Reader, active: dict[str, Array]) -> tuple[Tensor, int, str]:
     """The tensor, how many of its entries were sent, and how; positions are kept in `active`."""
-    if line.leaf is not None and line.part == ACTIVE:
+    if line.leaf is not None and line.part == SENT:
         tensor = _zeros(line)
         active[line.leaf] = tensor.numpy()
         _decode_positions(line, reader, active[line.leaf])

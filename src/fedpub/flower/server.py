@@ -99,7 +99,7 @@ def _by_claim(grid: Any, carrier: GridCarrier, sites: list[str], run: str) -> Ca
         nodes = {present.node for present in known.values()}
         fresh = {number: Present(node) for number, node in enumerate(grid.get_node_ids()) if node not in nodes}
         if fresh:
-            data = encode(Envelope("hello", {"run": run}, {}))
+            data = encode(Envelope("hello", {"run": run}))
             said = FlowerExchange(carrier, lambda: fresh)(dict.fromkeys(fresh, data), 30.0)
             for number, data in said.items():
                 try:

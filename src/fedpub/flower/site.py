@@ -61,7 +61,7 @@ def answered(site: Site, data: bytes) -> bytes:
         return site.answer(data)
     except Exception as error:
         site.news = f"could not answer the coordinator: {error!r}"
-        return encode(Envelope("refused", {"reason": printable(f"the site failed: {type(error).__name__}")}, {}))
+        return encode(Envelope("refused", {"reason": printable(f"the site failed: {type(error).__name__}")}))
 
 
 def _trouble(config: SiteConfig, path: Path) -> str | None:

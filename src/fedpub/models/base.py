@@ -17,16 +17,27 @@ from fedpub.data.clients.stack import Clients
 from fedpub.data.clients.subgraph import Propagation
 from fedpub.models.proxy import Proxy
 
+OUTPUT = "classifier"  # how the names of the output layer's parameters begin, in every model
+
 
 class Model(Protocol):
-    """A frozen dataclass: its fields are its sizes. Parameters have the client axis K in front."""
+    """A frozen dataclass that inherits from this class: its fields are its sizes.
+
+    What the rest of the house may rely on, and all that it may: parameters are a tree whose leaves have the client axis
+    K in front; matrices are [K, in, out]; what the parameters are called is the model's own affair, but for `inputs`
+    and the output layer, whose names begin with `OUTPUT`.
+    """
 
     @property
     def propagation(self) -> Propagation:
         """The adjacency it works on."""
 
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the weight matrices on the input features, [K, F, H]."""
+
     def seen(self, data: Clients) -> dict[str, Tensor]:
-        """For every weight matrix on the inputs, [K, F]: which of its rows a client's data can reach."""
+        """For every matrix of `inputs`, [K, F]: which of its rows a client's data can reach."""
 
     def init(self, num_features: int, num_classes: int, stream: torch.Generator) -> Tree:
         """The first parameters, without a client axis."""
@@ -37,9 +48,17 @@ class Model(Protocol):
     def embed(self, w: Tree, proxy: Proxy) -> Tensor:
         """The functional embedding: the mean output of the second convolution on a proxy graph, [K, H]."""
 
+    def with_task(self, w: Tree, own: Tree) -> Tree:
+        """The first parameters of the model and of the task, such as a decoder's, as one tree."""
+        return w | own
+
+    def federated(self, w: Tree) -> Tree:
+        """Those parameters that a federation trains: all, unless there is a fallback beside them."""
+        return w
+
 
 @dataclass(frozen=True)
-class Around:
+class Around(Model):
     """A model made of another one, which answers where nothing else is said."""
 
     model: Model
@@ -47,6 +66,10 @@ class Around:
     @property
     def propagation(self) -> Propagation:
         return self.model.propagation
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return self.model.inputs
 
     def seen(self, data: Clients) -> dict[str, Tensor]:
         return self.model.seen(data)

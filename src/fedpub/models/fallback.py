@@ -1,4 +1,4 @@
-"""A model, and beside it another one that a client may use instead.
+"""A model, and beside it a fallback that a client may use instead.
 
 The second one's weights have `alone.` before their names, its own parameters of the task, such as a decoder, among
 them. A client that may choose has a number `alone`, too, [K, 1]: where it is not zero, it uses the second model.
@@ -19,7 +19,7 @@ SECOND, CHOSEN = "alone.", "alone"
 
 
 @dataclass(frozen=True)
-class Beside(Around):
+class WithFallback(Around):
     second: Model
 
     def init(self, num_features: int, num_classes: int, stream: torch.Generator) -> Tree:
@@ -28,12 +28,23 @@ class Beside(Around):
         second = self.second.init(num_features, num_classes, stream)
         return super().init(num_features, num_classes, same) | {SECOND + name: leaf for name, leaf in second.items()}
 
+    def with_task(self, w: Tree, own: Tree) -> Tree:
+        return w | {SECOND + name: leaf for name, leaf in own.items()} | own
+
+    def federated(self, w: Tree) -> Tree:
+        return {name: leaf for name, leaf in w.items() if not name.startswith(SECOND)}
+
     def apply(self, w: Tree, data: Clients, dropout: Dropout | None = None) -> Tensor:
         first_NC = self.model.apply(w, data, dropout)
         if CHOSEN not in w:
             return first_NC
         second_NC = self.second.apply(apart(w)[1], data, dropout)
         return torch.where(w[CHOSEN][data.segments.owner_N] != 0, second_NC, first_NC)
+
+
+def chosen(w: Tree) -> Tensor | None:
+    """Which clients use the fallback, [K, 1], not zero; None where these weights are of one model."""
+    return w.get(CHOSEN)
 
 
 def apart(w: Tree) -> tuple[Tree, Tree]:
@@ -48,11 +59,11 @@ def together(first: Tree, second: Tree, chosen_K: Tensor) -> Tree:
     Whoever asks for a parameter by its own name, as a task does for its decoder, gets that of the chosen model.
     """
 
-    def chosen(name: str, leaf: Tensor) -> Tensor:
+    def used(name: str, leaf: Tensor) -> Tensor:
         if name not in second or second[name].shape != leaf.shape:
             return leaf
         return torch.where(for_each(chosen_K, leaf), second[name], leaf)
 
-    found = {name: chosen(name, leaf) for name, leaf in first.items()}
+    found = {name: used(name, leaf) for name, leaf in first.items()}
     found |= {SECOND + name: leaf for name, leaf in second.items()}
     return found | {CHOSEN: chosen_K.unsqueeze(1).to(next(iter(first.values())).dtype)}

@@ -16,11 +16,11 @@ from fedpub.models.base import Around, Dropout
 
 
 @dataclass(frozen=True)
-class Columns(Around):
+class FeatureDropout(Around):
     p: float
 
     def apply(self, w: Tree, data: Clients, dropout: Dropout | None = None) -> Tensor:
         if dropout and self.p:
             kept_KF1 = replace(dropout, p=self.p).columns(data.ids_K, data.num_features, data.dtype)
-            w = w | {name: w[name] * kept_KF1 for name in self.model.seen(data)}
+            w = w | {name: w[name] * kept_KF1 for name in self.model.inputs}
         return self.model.apply(w, data, dropout)

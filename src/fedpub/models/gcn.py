@@ -18,15 +18,16 @@ from fedpub.core.sparse import propagate
 from fedpub.core.tree import Tree
 from fedpub.data.clients.stack import Clients
 from fedpub.data.clients.subgraph import Propagation
-from fedpub.models.base import Dropout, glorot
+from fedpub.models.base import Dropout, Model, glorot
 from fedpub.models.proxy import Proxy
 
 
 @dataclass(frozen=True)
-class GCN:
+class GCN(Model):
     hidden: int = 128
 
     propagation: ClassVar[Propagation] = "symmetric"
+    inputs: ClassVar[tuple[str, ...]] = ("conv1.weight",)
 
     def seen(self, data: Clients) -> dict[str, Tensor]:
         return {"conv1.weight": data.seen_propagated_KF}

@@ -1,17 +1,13 @@
-"""How alike two clients are, without a look at their data.
+"""Proxy graphs: the same random graph goes through every client's model, and the mean output of the second convolution
+is the model's functional embedding (FED-PUB, section 4.1 and appendix B.3).
 
-The same proxy graph goes through every client's model; the mean output of the second convolution is the model's
-functional embedding (FED-PUB, section 4.1 and appendix B.3). Other similarities serve as comparisons.
-
-Axes: K clients, P proxy nodes, F features, H hidden, C classes.
+Axes: K clients, P proxy nodes, F features, H hidden.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -47,7 +43,6 @@ class Proxy:
         return w_KFH.flatten(0, 1).index_select(0, place).view(k, m, w_KFH.shape[2])
 
 
-@lru_cache(maxsize=8)
 def proxy_structure(kind: ProxyKind, seed: int, propagation: Propagation, p_out: float) -> np.ndarray:
     """The normalised adjacency of a proxy graph, [P, P]; a few hundred nodes, so dense."""
     stream = numpy_stream(seed, "proxy", "edges", kind)
@@ -62,7 +57,6 @@ def proxy_structure(kind: ProxyKind, seed: int, propagation: Propagation, p_out:
     return dense
 
 
-@lru_cache(maxsize=8)
 def random_proxy(
     kind: ProxyKind,
     seed: int,
@@ -79,9 +73,9 @@ def random_proxy(
     return Proxy(x, propagated, mean)
 
 
-def feature_proxy(seed: int, data: Clients, propagation: Propagation, p_out: float) -> Proxy:
-    """The block model's edges with features drawn from the client's own nodes; they never leave it."""
-    a_PP = torch.from_numpy(proxy_structure("sbm", seed, propagation, p_out)).to(data.device, data.dtype)
+def feature_proxy(seed: int, data: Clients, structure: np.ndarray) -> Proxy:
+    """A proxy graph's edges with features drawn from the client's own nodes; they never leave it."""
+    a_PP = torch.from_numpy(structure).to(data.device, data.dtype)
     parts = []
     for position, (client, size) in enumerate(zip(data.ids_K.tolist(), data.segments.sizes, strict=True)):
         drawn = numpy_stream(seed, "proxy", "features", client).integers(size, size=len(a_PP))
@@ -90,23 +84,15 @@ def feature_proxy(seed: int, data: Clients, propagation: Propagation, p_out: flo
     return Proxy(x_KPF, a_PP @ x_KPF, a_PP.mean(0))
 
 
-def narrowed(proxy: Proxy, seen_KF: Tensor, data: Clients) -> Proxy:
-    """A proxy graph without the features whose weights are zero at each client, for those who know that they are.
-
-    Every client keeps as many as the one that keeps most: its own, and others, which do no harm. It is kept as long as
-    the clients are, and made only where it saves a third and fits.
-    """
-    made = _NARROWED.get(data)
-    if made is None or made[0] is not proxy:
-        made = _NARROWED[data] = (proxy, _narrow(proxy, seen_KF))
-    return made[1]
-
-
-_NARROWED: WeakKeyDictionary[Clients, tuple[Proxy, Proxy]] = WeakKeyDictionary()
 NARROW_BELOW, NARROW_BYTES = 2 / 3, 2**29
 
 
-def _narrow(proxy: Proxy, seen_KF: Tensor) -> Proxy:
+def narrowed(proxy: Proxy, seen_KF: Tensor) -> Proxy:
+    """A proxy graph without the features whose weights are zero at each client, for models that have such.
+
+    Every client keeps as many as the one that keeps most: its own, and others, which do no harm. The graph itself where
+    this would not save a third, or not fit.
+    """
     (k, f), most = seen_KF.shape, int(seen_KF.sum(1).max())
     size = 2 * k * len(proxy.x) * most * proxy.x.element_size()
     if proxy.x.dim() != 2 or most > NARROW_BELOW * f or size > NARROW_BYTES:

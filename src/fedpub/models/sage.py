@@ -18,15 +18,18 @@ from fedpub.core.sparse import propagate
 from fedpub.core.tree import Tree
 from fedpub.data.clients.stack import Clients
 from fedpub.data.clients.subgraph import Propagation
-from fedpub.models.base import Dropout, glorot
+from fedpub.models.base import Dropout, Model, glorot
 from fedpub.models.proxy import Proxy
+
+PAIR = ("conv1.self", "conv1.neighbour")  # the matrices on the inputs
 
 
 @dataclass(frozen=True)
-class GraphSAGE:
+class GraphSAGE(Model):
     hidden: int = 128
 
     propagation: ClassVar[Propagation] = "mean"
+    inputs: ClassVar[tuple[str, ...]] = PAIR
 
     def seen(self, data: Clients) -> dict[str, Tensor]:
         return seen_pairs(data)
@@ -52,7 +55,7 @@ class GraphSAGE:
 
 
 def seen_pairs(data: Clients) -> dict[str, Tensor]:
-    return {"conv1.self": data.seen_x_KF, "conv1.neighbour": data.seen_propagated_KF}
+    return dict(zip(PAIR, (data.seen_x_KF, data.seen_propagated_KF), strict=True))
 
 
 def init_pairs(num_features: int, hidden: int, num_classes: int, stream: torch.Generator) -> Tree:

@@ -20,16 +20,17 @@ from fedpub.core.segments import segment_add, segment_matmul
 from fedpub.core.tree import Tree
 from fedpub.data.clients.stack import Clients
 from fedpub.data.clients.subgraph import Propagation
-from fedpub.models.base import Dropout
+from fedpub.models.base import Dropout, Model
 from fedpub.models.proxy import Proxy
-from fedpub.models.sage import first_layer, init_pairs, mean_output, proxy_layer, second_layer, seen_pairs
+from fedpub.models.sage import PAIR, first_layer, init_pairs, mean_output, proxy_layer, second_layer, seen_pairs
 
 
 @dataclass(frozen=True)
-class Twin:
+class Twin(Model):
     hidden: int = 64
 
     propagation: ClassVar[Propagation] = "symmetric"
+    inputs: ClassVar[tuple[str, ...]] = PAIR
 
     def seen(self, data: Clients) -> dict[str, Tensor]:
         return seen_pairs(data)

@@ -18,7 +18,8 @@ import torch
 from fedpub.algorithms import FedPub
 from fedpub.algorithms.similarity import label_similarity
 from fedpub.core.best import Best
-from fedpub.core.tree import Message, State, Tree, select, state_map, tensor, tree, tree_map
+from fedpub.core.message import Message
+from fedpub.core.tree import State, Tree, select, state_map, tree, tree_map
 from fedpub.data.clients.partition import Partition
 from fedpub.data.clients.statistics import label_counts
 from fedpub.data.graph import Graph
@@ -111,14 +112,12 @@ def seconds(plan: Plan, ready: Prepared) -> dict[str, Any]:
     taken = []
     for _ in range(REPEATS):
         start = time.perf_counter()
-        if algorithm.measure == "function":
-            with torch.no_grad():
-                ctx.model.embed(algorithm.personal(own), algorithm.proxy_graph(ctx, data))
-        algorithm.similarities(up, server)
+        algorithm.compared.upload(ctx, algorithm.personal(own), data)
+        algorithm.compared.similarity(ctx, up, tree(server["weights"]))
         taken.append(time.perf_counter() - start)
-    values = sum(leaf[0].numel() for leaf in tree(up["weights"]).values())
-    if algorithm.measure == "function":
-        values = tensor(up["embedding"])[0].numel()
+    compared = algorithm.compared.fingerprint(up)
+    parts = up.tree("weights").values() if compared is None else [compared]
+    values = sum(leaf[0].numel() for leaf in parts)
     return {"seconds": statistics.median(taken), "values": values}
 
 

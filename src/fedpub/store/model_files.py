@@ -25,7 +25,8 @@ from fedpub.data.graph import Graph
 from fedpub.errors import FedpubError, unknown
 from fedpub.experiment import Experiment, Plan
 from fedpub.models import MODELS, Model
-from fedpub.models.fallback import CHOSEN, apart, together
+from fedpub.models.base import OUTPUT
+from fedpub.models.fallback import apart, chosen, together
 from fedpub.store.directory import RunDirectory, read_rows
 from fedpub.tasks import TASKS, Task, task_of
 from fedpub.tasks.link_prediction import Decoder
@@ -192,13 +193,15 @@ def model_of_run(run: Path, client: int | str, root: Path | None = None) -> tupl
 
 def settled(weights: Tree, card: ModelCard) -> tuple[Tree, ModelCard]:
     """Where a client could choose between two models, the one that it uses."""
-    if CHOSEN not in weights:
+    fallback = chosen(weights)
+    if fallback is None:
         return weights, card
     first, second = apart(weights)
-    if not weights[CHOSEN].any():
+    if not fallback.any():
         return first, card
     shapes = {name: list(leaf.shape) for name, leaf in second.items()}
-    cards = [card, *(replace(card, model=name, hidden=second["conv1.bias"].shape[-1]) for name in MODELS)]
+    widths = {name: second[kind.inputs[0]].shape[-1] for name, kind in MODELS.items() if kind.inputs[0] in second}
+    cards = [card, *(replace(card, model=name, hidden=width) for name, width in widths.items())]
     return second, next((one for one in cards if one.shapes() == shapes), card)
 
 
@@ -274,12 +277,13 @@ def _graph_of(experiment: Experiment, run: Path, root: Path | None) -> Graph | N
 
 def _input(weights: Tree) -> int:
     """The features that a model expects."""
-    return max(leaf.shape[-2] for name, leaf in weights.items() if name.startswith("conv1.") and leaf.dim() == 3)
+    inputs = {name for kind in MODELS.values() for name in kind.inputs}
+    return max(leaf.shape[-2] for name, leaf in weights.items() if name in inputs)
 
 
 def _numbers(experiment: Experiment, weights: Tree) -> tuple[str, ...]:
     """Numbers for names of classes, where those are what the model's outputs are."""
-    outputs = weights["classifier.bias"].shape[-1] if TASKS[experiment.task].of_classes else 0
+    outputs = weights[f"{OUTPUT}.bias"].shape[-1] if TASKS[experiment.task].of_classes else 0
     return tuple(str(number) for number in range(outputs))
 
 

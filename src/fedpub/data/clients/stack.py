@@ -5,9 +5,9 @@ Axes: K clients, N nodes of all clients, F features.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,6 +19,7 @@ from fedpub.core.sparse import SparseRows, from_scipy
 from fedpub.data.clients.links import StackedLinks, stack_links
 from fedpub.data.clients.subgraph import Subgraph
 
+Made = TypeVar("Made")
 # On a CPU, inputs with a smaller share of non-zeros use a sparse product. In single precision it breaks even a little
 # below a half (`fedpub bench sparse`); in other types, with torch's own sparse product, below a tenth.
 SPARSE_BELOW = {torch.float32: 0.45, torch.float64: 0.05}
@@ -47,6 +48,14 @@ class Clients:
     num_features: int
     num_classes: int
     links: StackedLinks | None = None
+    made: dict[str, Any] = field(default_factory=dict)  # by `once`
+
+    def once(self, name: str, make: Callable[[], Made]) -> Made:
+        """What is computed of these clients once, and kept as long as they are."""
+        if name not in self.made:
+            self.made[name] = make()
+        found: Made = self.made[name]
+        return found
 
     @property
     def num_clients(self) -> int:

@@ -9,40 +9,29 @@ from typing import Any
 import torch
 
 from fedpub.algorithms.protocol import Algorithm, Context
-from fedpub.core.tree import Message, Tree, leaves, tree, unlike
+from fedpub.core.message import Message, leaves
+from fedpub.core.tree import Tree
 from fedpub.data.clients.split import Ratios
-from fedpub.data.clients.stack import stack
-from fedpub.data.graph import Graph
 from fedpub.federation.validate.fields import MOST_EXAMPLES, is_metric
 from fedpub.federation.validate.weights import beyond
 from fedpub.federation.wire import Envelope
 
 FAR = 100  # times as many training examples as the split and the test set say
-NODES = 24  # of the graph that shows what an upload looks like
 
 
 @dataclass(frozen=True, eq=False)
 class Expected:
-    """The names, shapes and types of an upload, taken from one of a made-up client."""
+    """The names, shapes and types of an upload, as the method declares them."""
 
     upload: Message
     first: Message  # what everybody starts from
     ctx: Context
 
     @staticmethod
-    def of(algorithm: Algorithm, ctx: Context, w0: Tree, message: Message, classes: int) -> Expected:
-        """What a client uploads after a round that begins with this message [1, ...]."""
-        some = next(iter(w0.values()))
-        features = w0[next(name for name in w0 if name.startswith("conv1"))].shape[0]
-        y = torch.arange(NODES) % classes
-        edges = torch.stack([torch.arange(NODES - 1), torch.arange(1, NODES)])
-        names = tuple(str(number) for number in range(classes))
-        graph = Graph(torch.ones(NODES, features, dtype=some.dtype), y, edges, names)
-        nodes, ratios = (torch.arange(NODES),), (0.5, 0.25, 0.25)
-        own = ctx.task.divide(graph, nodes, 0, ratios, ctx.model.propagation)
-        data = stack(own, classes, "cpu", some.dtype)
-        _, upload, _ = algorithm.client(ctx, algorithm.init_client(w0, 1), message, data)
-        return Expected(upload, algorithm.send(algorithm.init_server(w0, 1), torch.tensor([0])), ctx)
+    def of(algorithm: Algorithm, ctx: Context, w0: Tree, classes: int) -> Expected:
+        """As the method declares it."""
+        first = algorithm.send(algorithm.init_server(w0, 1), torch.tensor([0]))
+        return Expected(algorithm.upload_like(ctx, w0, classes), first, ctx)
 
     def problem(self, answer: Envelope, number: int, examples: int = MOST_EXAMPLES) -> str | None:
         """Why an answer to round `number` is refused, in a few words; None where it is good.
@@ -51,7 +40,7 @@ class Expected:
         """
         return (
             _wrong_numbers(answer.fields, self.ctx.task.metrics, number)
-            or unlike(answer.message, self.upload)
+            or answer.message.unlike(self.upload)
             or wrong_values(answer.message, examples)
             or _too_far(self.ctx, answer.message, self.first, number)
         )
@@ -89,11 +78,9 @@ def wrong_values(found: Message, examples: int = MOST_EXAMPLES) -> str | None:
 
 def _too_far(ctx: Context, found: Message, first: Message, number: int) -> str | None:
     """What was not sent is nowhere."""
-    active = tree(found.get("active", {}))
-    for name, part in first.items():
-        if not isinstance(part, dict) or not isinstance(found.get(name), dict):
-            continue
-        for leaf, start in part.items():
-            if leaf in found[name] and (wrong := beyond(ctx, tree(found[name])[leaf], start, number, active.get(leaf))):
+    for name in first.trees.keys() & found.trees.keys():
+        for leaf, start in first.tree(name).items():
+            own = found.tree(name).get(leaf)
+            if own is not None and (wrong := beyond(ctx, own, start, number, found.sent.get(leaf))):
                 return f"{leaf} {wrong}"
     return None

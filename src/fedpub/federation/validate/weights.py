@@ -24,8 +24,9 @@ import torch
 from torch import Tensor
 
 from fedpub.algorithms.protocol import Context
+from fedpub.core.message import Message
 from fedpub.core.optim import BETA1, BETA2
-from fedpub.core.tree import Message, Tree, tree
+from fedpub.core.tree import Tree
 
 STEP = (1 - BETA1) / math.sqrt(1 - BETA2)  # of Adam, in learning rates, at most
 ROUNDING = 0.01  # of the largest entry: what int8 and float16 may add to an average
@@ -40,11 +41,9 @@ def implausible(ctx: Context, message: Message, first: Message, own: Tree, base:
 
     `first` is the message of the first round, and `own` the site's weights after the round `base`.
     """
-    for part, content in message.items():
-        if not isinstance(content, dict):
-            continue
+    for part, content in message.trees.items():
         for name, leaf in content.items():
-            wrong = _wrong(ctx, leaf, tree(first[part])[name], own.get(name), base)
+            wrong = _wrong(ctx, leaf, first.tree(part)[name], own.get(name), base)
             if wrong:
                 return f"{name} {wrong}"
     return None

@@ -1,0 +1,41 @@
+"""What a method may know beside its state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+from fedpub.models.base import Model
+from fedpub.tasks.base import Step, Task
+
+# Protection of a federation against a hostile member; `default` is what runs use unless told otherwise.
+Defence = Literal["default", "none", "clip", "median", "guard"]
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True)
+class Context:
+    """The model, the task and the round, and how to train."""
+
+    model: Model
+    task: Task
+    seed: int
+    round: int  # the first is 1
+    epochs: int
+    lr: float
+    weight_decay: float
+    dropout: float
+    defence: Defence = "none"
+    made: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)  # by `once`
+
+    def step(self, epoch: int) -> Step:
+        """A step of local training in this round, which names its random streams."""
+        return Step(self.seed, self.round, epoch, self.dropout)
+
+    def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """What is computed once for a run and then used in all its rounds."""
+        if key not in self.made:
+            self.made[key] = make()
+        found: Made = self.made[key]
+        return found

@@ -1,0 +1,161 @@
+"""What FED-PUB compares clients by. A measure says what it uploads, and how similar clients are by that.
+
+Axes: K clients, H hidden, C classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from fedpub.algorithms.context import Context
+from fedpub.algorithms.similarity import cosine, label_similarity
+from fedpub.core.message import Message
+from fedpub.core.tree import State, Tree, flatten, tree_map
+from fedpub.data.clients.stack import Clients
+from fedpub.models.proxy import Proxy, ProxyKind, feature_proxy, narrowed, proxy_structure, random_proxy
+
+EMBEDDING, PERSONAL, LABELS = "embedding", "personal", "labels"  # the names of uploads
+
+
+class Measure(Protocol):
+    @property
+    def uploads(self) -> frozenset[str]: ...
+
+    def upload(self, ctx: Context, personal: Tree, data: Clients) -> State:
+        """What clients with these personal weights upload to be compared."""
+
+    def upload_like(self, ctx: Context, weights: Tree, num_classes: int) -> State:
+        """An upload of one client: names, shapes and types."""
+
+    def similarity(self, ctx: Context, up: Message, last: Tree) -> Tensor:
+        """S(i, j), [K, K]; `last` is what the clients had received."""
+
+    def fingerprint(self, up: Message) -> Tensor | None:
+        """What of an upload later clients can be compared with, [K, ...]."""
+
+
+class Nothing:
+    """All clients are alike."""
+
+    uploads: frozenset[str] = frozenset()
+
+    def upload(self, ctx: Context, personal: Tree, data: Clients) -> State:
+        return {}
+
+    def upload_like(self, ctx: Context, weights: Tree, num_classes: int) -> State:
+        return {}
+
+    def fingerprint(self, up: Message) -> Tensor | None:
+        return None
+
+    def similarity(self, ctx: Context, up: Message, last: Tree) -> Tensor:
+        some = next(iter(up.tree("weights").values()))
+        return some.new_ones(len(some), len(some))
+
+
+@dataclass(frozen=True)
+class Functions(Nothing):
+    """Functional embeddings: the mean output on a proxy graph (section 4.1), computed at the client or the server."""
+
+    proxy: ProxyKind
+    p_out: float
+    at_server: bool
+    masks: bool  # whether personal weights differ from those that are sent
+    prunes: bool  # whether weights on inputs that a client does not see are zero
+
+    @property
+    def uploads(self) -> frozenset[str]:  # type: ignore[override]
+        if not self.at_server:
+            return frozenset({EMBEDDING})
+        return frozenset({PERSONAL} if self.masks else ())
+
+    def upload(self, ctx: Context, personal: Tree, data: Clients) -> State:
+        if self.at_server:
+            return {PERSONAL: personal} if self.masks else {}
+        with torch.no_grad():
+            return {EMBEDDING: ctx.model.embed(personal, self.graph(ctx, data))}
+
+    def upload_like(self, ctx: Context, weights: Tree, num_classes: int) -> State:
+        if self.at_server:
+            return {PERSONAL: weights} if self.masks else {}
+        return {EMBEDDING: ctx.model.embed(weights, self._shared(ctx, weights))}
+
+    def similarity(self, ctx: Context, up: Message, last: Tree) -> Tensor:
+        return cosine(self.embeddings(ctx, up))
+
+    def fingerprint(self, up: Message) -> Tensor | None:
+        return None if self.at_server else up.tensor(EMBEDDING)
+
+    def embeddings(self, ctx: Context, up: Message) -> Tensor:
+        """h̃ of the clients that took part, [K, H]."""
+        if not self.at_server:
+            return up.tensor(EMBEDDING)
+        personal = up.tree(PERSONAL if self.masks else "weights")
+        return ctx.model.embed(personal, self._shared(ctx, personal))
+
+    def graph(self, ctx: Context, data: Clients) -> Proxy:
+        """The graph that goes through every client's model."""
+        if self.proxy == "feature":
+            edges = ("proxy edges", self.p_out)
+            a_PP = ctx.once(edges, lambda: proxy_structure("sbm", ctx.seed, ctx.model.propagation, self.p_out))
+            return feature_proxy(ctx.seed, data, a_PP)
+        proxy = self._random(ctx, data.num_features, data.device, data.dtype)
+        if not self.prunes:
+            return proxy
+        seen = ctx.model.seen(data).values()
+        return data.once("narrowed proxy", lambda: narrowed(proxy, torch.stack([*seen]).any(0)))
+
+    def _shared(self, ctx: Context, weights: Tree) -> Proxy:
+        """The graph that all share, for models of which only the weights are at hand."""
+        first = weights[ctx.model.inputs[0]]
+        return self._random(ctx, first.shape[-2], first.device, first.dtype)
+
+    def _random(self, ctx: Context, features: int, device: torch.device, dtype: torch.dtype) -> Proxy:
+        kind = "sbm" if self.proxy == "feature" else self.proxy
+        return ctx.once(
+            ("proxy", kind, self.p_out, features, device, dtype),
+            lambda: random_proxy(kind, ctx.seed, features, ctx.model.propagation, self.p_out, device, dtype),
+        )
+
+
+class Parameters(Nothing):
+    """The weights themselves. What was not sent cannot be compared: it counts as zero."""
+
+    def similarity(self, ctx: Context, up: Message, last: Tree) -> Tensor:
+        return cosine(flatten(self.compared(up.tree("weights"), last) | self._sent(up, last)))
+
+    def compared(self, weights: Tree, last: Tree) -> Tree:
+        return weights
+
+    def _sent(self, up: Message, last: Tree) -> Tree:
+        compared = self.compared(up.tree("weights"), last)
+        return {name: compared[name] * sent for name, sent in up.sent.items()}
+
+
+class Gradients(Parameters):
+    """What a round of training changed in the weights."""
+
+    def compared(self, weights: Tree, last: Tree) -> Tree:
+        return tree_map(torch.sub, weights, last)
+
+
+class Labels(Nothing):
+    """How often a client has each class among its training nodes: for comparison only, since it is sensitive."""
+
+    uploads: frozenset[str] = frozenset({LABELS})
+
+    def upload(self, ctx: Context, personal: Tree, data: Clients) -> State:
+        rows = data.train_rows
+        cell = data.segments.owner_N[rows] * data.num_classes + data.y_N[rows]
+        counts = torch.bincount(cell, minlength=data.num_clients * data.num_classes)
+        return {LABELS: counts.view(data.num_clients, data.num_classes).to(data.dtype)}
+
+    def upload_like(self, ctx: Context, weights: Tree, num_classes: int) -> State:
+        return {LABELS: next(iter(weights.values())).new_zeros(1, num_classes)}
+
+    def similarity(self, ctx: Context, up: Message, last: Tree) -> Tensor:
+        return label_similarity(up.tensor(LABELS))
