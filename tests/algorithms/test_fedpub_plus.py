@@ -133,11 +133,8 @@ def test_who_is_away_counts_with_its_last_accuracy():
     method = FedPubPlus(tau=3.0, masks=False, similarity=False)
     server = method.init_server(random_tree(ONE), 2)
     for ids, claimed in (([0, 1], (0.5, 0.7)), ([1], (0.9,))):
-        up = {
-            "weights": random_tree(ONE, len(ids)),
-            ALONE + "val": numbers(*claimed),
-            ALONE + "loss": numbers(*claimed),
-        }
+        claims = {ALONE + "val": numbers(*claimed), ALONE + "loss": numbers(*claimed)}
+        up = Message({"weights": random_tree(ONE, len(ids)), **claims})
         server, _ = method.server(context(), server, torch.tensor(ids), up)
     assert method.send(server, torch.tensor([0]))[ALONE + "val"].tolist() == pytest.approx([0.7])
 

@@ -93,7 +93,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[Step]:
 
     def record(self, ctx, step, own, received, work):
         assert step == len(done)
-        got = [state_map(torch.clone, message) for message in received]
+        got = [Message.of(state_map(torch.clone, message.flat())) for message in received]
         own, up = clients(self, ctx, step, own, received, work)
         done.append(Step(got, [state_map(torch.clone, one) for one in own], [state_map(torch.clone, m) for m in up]))
         return own, up
@@ -492,7 +492,7 @@ def test_alone_a_generator_learns():
 
     first = {name: value.clone() for name, value in losses().items()}
     for step in range(40):
-        own, _ = mending.clients(ctx, step, own, [{}] * 4, work)
+        own, _ = mending.clients(ctx, step, own, [Message()] * 4, work)
     for name, value in losses().items():
         assert (value < 0.9 * first[name]).all(), name
 
@@ -548,12 +548,12 @@ def test_the_head_follows_its_own_gradient_and_that_of_another_together(monkeypa
     ctx, mending = learning(), Mending(0, 2, 3)
     work = mending.workspace(ctx, communities(), PLACE)
     own = mending.init_clients(ctx, {}, work)
-    own, _ = mending.clients(ctx, 0, own, [{}] * 4, work)
+    own, _ = mending.clients(ctx, 0, own, [Message()] * 4, work)
     monkeypatch.setattr(fedsage, "adam_step", record)
     state = state_map(torch.clone, together(own))
     stream = torch.Generator().manual_seed(0)
     other = {name: torch.randn(leaf.shape, generator=stream).double() for name, leaf in head_of(state).items()}
-    for message in ({}, {"gradient": other}):
+    for message in (Message(), Message({"gradient": other})):
         mending.train_head(ctx, 0, state_map(torch.clone, state), message, work)
     alone, both = taken
     assert set(alone) == set(both) == set(other)
@@ -587,7 +587,7 @@ def test_what_travels(steps):
 def holds_row(message: Message, rows: np.ndarray) -> bool:
     """Whether one of the rows stands anywhere in a message, in one piece."""
     width = rows.shape[1]
-    for leaf in pack(message).values():
+    for leaf in pack(message.flat()).values():
         for part in (leaf, leaf.transpose(-1, -2) if leaf.dim() > 2 else leaf):
             flat = part.flatten().numpy()
             if len(flat) < width:
@@ -648,7 +648,7 @@ def test_heads_go_to_the_client_whose_turn_it_is_and_gradients_come_back(clients
     for number in range(clients - 1):
         step = 3 + 2 * number
         up: list[Message] = [
-            {"head": {"head1": torch.full((1, 2), float(i))}, "latent": torch.full((1, 3), float(i))}
+            Message({"head": {"head1": torch.full((1, 2), float(i))}, "latent": torch.full((1, 3), float(i))})
             for i in range(clients)
         ]
         server = mending.server(ctx, step, server, up)
@@ -656,7 +656,7 @@ def test_heads_go_to_the_client_whose_turn_it_is_and_gradients_come_back(clients
         whose = [int(message["latent"][0, 0]) for message in received]
         assert [int(tree(message["head"])["head1"][0, 0]) for message in received] == whose
         assert sorted(whose) == list(range(clients))
-        up = [{"gradient": {"head1": torch.full((1, 2), 100.0 * j + i)}} for j, i in enumerate(whose)]
+        up = [Message({"gradient": {"head1": torch.full((1, 2), 100.0 * j + i)}}) for j, i in enumerate(whose)]
         server = mending.server(ctx, step + 1, server, up)
         for i in range(clients):
             by, about = divmod(int(tree(mending.send(server, step + 2, i)["gradient"])["head1"][0, 0]), 100)
@@ -686,7 +686,7 @@ def score_of(own: Subgraph) -> Tree:
     head = {name: leaf for name, leaf in by_hand(1, 2, 2).items() if name.startswith("head")}
     head["head2.bias"][0] = doubles([0, 0, 1, 8])
     work = mending.workspace(ctx, [own], PLACE)
-    return mending.score(ctx, 0, {"head": head, "latent": torch.zeros(1, SAMPLED, LATENT).double()}, work)
+    return mending.score(ctx, 0, Message({"head": head, "latent": torch.zeros(1, SAMPLED, LATENT).double()}), work)
 
 
 def test_the_gradient_by_hand():
