@@ -76,6 +76,10 @@ def dense(x: Any) -> np.ndarray:
     return x.toarray() if sp.issparse(x) else x
 
 
+def copied(message: Message) -> Message:
+    return Message.of(state_map(torch.clone, message.flat()))
+
+
 @dataclass
 class Step:
     """What happened to all clients in one exchange."""
@@ -93,9 +97,9 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[Step]:
 
     def record(self, ctx, step, own, received, work):
         assert step == len(done)
-        got = [Message.of(state_map(torch.clone, message.flat())) for message in received]
+        got = [copied(message) for message in received]
         own, up = clients(self, ctx, step, own, received, work)
-        done.append(Step(got, [state_map(torch.clone, one) for one in own], [state_map(torch.clone, m) for m in up]))
+        done.append(Step(got, [state_map(torch.clone, one) for one in own], [copied(message) for message in up]))
         return own, up
 
     monkeypatch.setattr(Mending, "clients", record)
