@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 from dataclasses import replace
@@ -319,6 +320,27 @@ def test_the_verb(tmp_path, capsys, monkeypatch):
     ):
         assert main(words) == 2
         assert sentence in capsys.readouterr().err
+
+
+def test_each_file_of_a_finished_run_is_read_once(tmp_path, monkeypatch, capsys):
+    """Two tables that share runs, and the line of every run."""
+    settings = Settings(seeds=1, rounds=5, quick=True)
+    names = ("table-disjoint", "table-efficiency")
+    paths = {Outcomes(tmp_path / "runs")[job].path for name in names for job in RECIPES[name].jobs(settings)}
+    for path in paths:
+        path.mkdir(parents=True)
+        summary = {"test": 0.5, "sparsity": 0.5, "bytes_up": 1, "bytes_down": 1, "level_rounds": 1}
+        (path / "summary.json").write_text(json.dumps(summary))
+    opened, usual = [], io.open
+
+    def counted(file, *how, **named):
+        opened.append(str(file))
+        return usual(file, *how, **named)
+
+    monkeypatch.setattr(io, "open", counted)
+    assert main(["reproduce", *names, "--quick", "--out", str(tmp_path)]) == 0
+    read = [name for name in opened if name.startswith(str(tmp_path / "runs"))]
+    assert sorted(read) == sorted(str(path / "summary.json") for path in paths)
 
 
 def test_the_options_of_a_run_are_listed_where_they_are_not_the_usual_ones(graph_file, tmp_path):

@@ -9,8 +9,8 @@ import hashlib
 import json
 import multiprocessing
 import os
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +39,15 @@ class Job:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a job left on disk."""
+    """What a job left on disk. Rows and relations are large, and a table needs them once: they are not kept."""
 
     path: Path
     look: str
+    read: dict[str, Any] = field(default_factory=dict)  # the run's JSON files so far, by name
 
     @property
     def summary(self) -> dict[str, Any]:
-        return RunDirectory(self.path).summary()
+        return self._once("summary.json", lambda: RunDirectory(self.path).summary())
 
     @property
     def rows(self) -> list[Row]:
@@ -55,12 +56,18 @@ class Outcome:
     @property
     def seen(self) -> dict[str, Any]:
         """What was looked at."""
-        content: dict[str, Any] = json.loads((self.path / f"{self.look}.json").read_text(encoding="utf-8"))
-        return content
+        file = self.path / f"{self.look}.json"
+        return self._once(file.name, lambda: json.loads(file.read_text(encoding="utf-8")))
 
     def relation(self, name: str) -> torch.Tensor:
         """What the server saw between clients, [rounds, K, K]."""
         return read_tensors(self.path / "relations.safetensors")[0][name]
+
+    def _once(self, name: str, read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        if name not in self.read:
+            self.read[name] = read()
+        content: dict[str, Any] = self.read[name]
+        return content
 
 
 @dataclass(frozen=True)
@@ -68,9 +75,11 @@ class Outcomes:
     """The outcomes of jobs in a folder."""
 
     folder: Path
+    read: dict[str, dict[str, Any]] = field(default_factory=dict, compare=False)  # by run: several tables may share one
 
     def __getitem__(self, job: Job) -> Outcome:
-        return Outcome(self.folder / key(job.experiment), job.look)
+        name = key(job.experiment)
+        return Outcome(self.folder / name, job.look, self.read.setdefault(name, {}))
 
 
 def key(experiment: Experiment) -> str:

@@ -7,7 +7,7 @@ import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -69,13 +69,23 @@ class Listed(Outcomes):
     """The runs of an earlier `runs.csv`, `folder`: what came out of each, but nothing of its rounds or clients."""
 
     def __getitem__(self, job: Job) -> Outcome:
-        lines, asked = _lines(self.folder), asdict(job.experiment)
+        lines, asked = self._lines, asdict(job.experiment)
         options = json.dumps(_unusual(job.experiment), sort_keys=True)
         wanted = {field: "" if asked[field] is None else str(asked[field]) for field in ASKED} | {"options": options}
         found = [one for one in lines if all(one.get(name, value) == value for name, value in wanted.items())]
         if len(found) != 1:
             raise FedpubError(f"{self.folder} has {len(found)} runs of {wanted}; give the runs.csv of this table")
-        return ListedOutcome(self.folder, job.look, found[0])
+        return ListedOutcome(self.folder, job.look, line=found[0])
+
+    @cached_property
+    def _lines(self) -> list[dict[str, str]]:
+        try:
+            with self.folder.open(newline="", encoding="utf-8") as opened:
+                return list(csv.DictReader(opened))
+        except (OSError, UnicodeDecodeError) as error:
+            raise FedpubError(
+                f"{self.folder} cannot be read ({error}); give a runs.csv that fedpub reproduce wrote"
+            ) from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,15 +99,6 @@ class ListedOutcome(Outcome):
     @property
     def rows(self) -> list[Row]:
         raise FedpubError(f"{self.path} has no rounds; without `listed` they are computed")
-
-
-@cache
-def _lines(file: Path) -> list[dict[str, str]]:
-    try:
-        with file.open(newline="", encoding="utf-8") as opened:
-            return list(csv.DictReader(opened))
-    except (OSError, UnicodeDecodeError) as error:
-        raise FedpubError(f"{file} cannot be read ({error}); give a runs.csv that fedpub reproduce wrote") from error
 
 
 def _unusual(experiment: Experiment) -> dict[str, Any]:
