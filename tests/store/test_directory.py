@@ -16,9 +16,11 @@ from fedpub.core.files import read_tensors, write_tensors
 from fedpub.data.clients.partition import partition
 from fedpub.data.graph import Graph
 from fedpub.engine.rounds import participants
+from fedpub.engine.simulate import Federation
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.experiment.prepare import prepare
+from fedpub.report.load import load
 from fedpub.runs.simulated import Result, run
 from fedpub.store.directory import RunDirectory, read_rows
 from fedpub.store.record import Record, Row, baseline_of, not_above
@@ -442,6 +444,37 @@ def test_without_validation_nodes_the_last_models_are_kept(tiny, tmp_path):
     assert weights
     for name, leaf in weights.items():
         assert torch.equal(leaf, state[f"clients/weights/{name}"])
+
+
+def test_a_finished_run_keeps_its_result_and_its_models_but_no_checkpoint(tiny, tmp_path):
+    """Nor what set-up made; who asks for it has both."""
+    experiment, out, asked = replace(tiny, method="fedgnn", rounds=2), tmp_path / "out", tmp_path / "asked"
+    found = run(experiment, out, checkpoint_seconds=0)
+    run(experiment, asked, keep_checkpoint=True)
+    files = {"config.json", "env.json", "rounds.csv", "clients.csv", "models.safetensors", "summary.json"}
+    assert {path.name for path in out.iterdir()} == files
+    assert {path.name for path in asked.iterdir()} == files | {"checkpoint", "setup.safetensors"}
+    assert read_tensors(asked / "checkpoint" / "state.safetensors")[1]["round"] == "2"
+    assert (out / "models.safetensors").read_bytes() == (asked / "models.safetensors").read_bytes()
+    again = run(experiment, out, resume=True, on_round=lambda *_: pytest.fail("a round is computed again"))
+    assert again.summary == found.summary
+    assert repr(again.record.rows) == repr(found.record.rows)
+
+
+def test_the_relations_of_a_finished_run_are_in_a_file_of_their_own(tiny, tmp_path):
+    run(replace(tiny, method="fedpub"), tmp_path / "out", checkpoint_seconds=0)
+    assert not (tmp_path / "out" / "checkpoint").exists()
+    (loaded,), complaints = load([tmp_path / "out"])
+    assert complaints == []
+    assert [(one.name, one.rounds[-1]) for one in loaded.relations] == [("similarity", 6)]
+
+
+def test_clients_are_stacked_once(tiny, tmp_path, monkeypatch):
+    """Before the first round: the end of a run counts test nodes without features."""
+    stacked, usual = [], Federation.chunks
+    monkeypatch.setattr(Federation, "chunks", lambda self, ids: stacked.append(list(ids)) or usual(self, ids))
+    run(tiny, tmp_path / "out")
+    assert stacked == [list(range(CLIENTS))]
 
 
 def test_a_run_without_a_directory_finds_the_same(tiny, tmp_path):

@@ -27,7 +27,7 @@ from fedpub.core.files import read_tensors
 from fedpub.core.segments import pair_product
 from fedpub.core.sparse import propagate
 from fedpub.core.tree import Tree, pack, tree
-from fedpub.data.clients.links import TRAIN, split_links
+from fedpub.data.clients.links import TRAIN, Judged, split_links
 from fedpub.data.clients.split import Ratios
 from fedpub.data.clients.stack import Clients, stack
 from fedpub.data.clients.subgraph import Propagation, Subgraph
@@ -532,6 +532,19 @@ def test_metrics_are_those_of_each_client_s_own_pairs(decoder):
         assert found["val_loss"][client].item() == pytest.approx(loss_by_hand(task, model, mine, own), nan_ok=True)
     assert len(found["test"].unique()) > 3
     assert task.sizes(made).tolist() == [int(own.links.test.true.sum()) for own in made]
+
+
+def test_test_examples_are_edges_and_chance_needs_both_kinds():
+    """One client with two edges and a pair that is none to judge by, another with an edge alone."""
+    both = Judged(torch.tensor([[0, 1, 0], [1, 2, 2]]), torch.tensor([True, True, False]), torch.zeros(3).long())
+    alone = Judged(torch.tensor([[0], [1]]), torch.tensor([True]), torch.zeros(1).long())
+    held = [
+        replace(own, links=replace(own.links, test=test)) for own, test in zip(subgraphs(), (both, alone), strict=False)
+    ]
+    task = LinkPrediction(8)
+    assert task.sizes(held).tolist() == [2, 1]
+    assert task.unlearnt(held)[0] == 0.5
+    assert bool(task.unlearnt(held)[1].isnan())
 
 
 VARIANTS: dict[str, tuple[Algorithm, Decoder]] = {
