@@ -379,7 +379,7 @@ def test_what_is_shown_is_text_and_never_markup(graph):
 def test_a_run_in_a_sentence(graph_file):
     said = repr(fedpub.run(graph_file, **QUICK))
     assert "\n" not in said
-    assert said.startswith("Run of fedpub on tiny, natural, 5 clients: test accuracy ")
+    assert said.startswith("Run of FED-PUB on tiny, natural, 5 clients: test accuracy ")
     assert "kept in" not in said
 
 
@@ -400,7 +400,7 @@ def test_a_comparison_is_that_of_the_package(graph_file):
     title, headings, *lines = repr(found).splitlines()
     assert title == "Comparison: test accuracy in percent, mean and deviation over 2 seeds"
     assert headings.split() == ["method", "tiny,", "natural"]
-    assert [line.split()[0] for line in lines] == ["fedpub", "local", "majority"]
+    assert [line.split()[0] for line in lines] == ["FED-PUB", "Local", "majority"]
 
 
 def test_a_comparison_of_objects_over_several_cells(graph, tmp_path):
@@ -594,7 +594,7 @@ def test_frames_need_pandas(graph_file, monkeypatch):
     for call in (lambda: found.rounds, lambda: compared.table, lambda: fedpub.predict(found, graph_file, 0)):
         with pytest.raises(FedpubError, match=r"pip install 'fedpub\[notebook\]'"):
             call()
-    assert "Run of fedpub" in repr(found)  # everything else needs none
+    assert "Run of FED-PUB" in repr(found)  # everything else needs none
 
 
 def test_the_signature_names_the_common_settings():

@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 import fedpub.runs.simulated
-from fedpub.algorithms import METHODS
+from fedpub.algorithms import METHODS, title_of
 from fedpub.cli import main
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
@@ -182,7 +182,7 @@ def test_all_methods_stand_in_one_table(words, tmp_path, capsys, monkeypatch):
         summaries = [json.loads(path.read_text()) for path in (tmp_path / "runs").rglob(f"{method}-seed*/summary.json")]
         mean = 100 * np.mean([summary["test"] for summary in summaries])
         worst = 100 * np.mean([summary["worst_client_test"] for summary in summaries])
-        (line,) = (line for line in table.splitlines() if line.split()[1:2] == [method])
+        (line,) = (line for line in table.splitlines() if line.split()[1:2] == [title_of(method)])
         assert f"{mean:.2f} ± " in line
         assert f" {worst:.1f} " in line
     assert "…" not in table

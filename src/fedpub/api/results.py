@@ -1,12 +1,8 @@
-"""A run and a comparison as a notebook shows them: data frames, figures, short texts, a bar while one waits."""
+"""A run and a comparison as a notebook shows them: data frames, figures, short texts."""
 
 from __future__ import annotations
 
-import html
-import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,23 +10,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from fedpub.api.frames import data_frame, html_table
+from fedpub.api.plots import plot_comparison, plot_run
 from fedpub.core.files import read_tensors
 from fedpub.core.tree import Tree
-from fedpub.errors import FedpubError, unknown
+from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.experiment.plan import OBJECT
 from fedpub.experiment.prepare import prepare
-from fedpub.store.record import SUMS, Record, Row, baseline_of, not_above
+from fedpub.report.compared import best_in, cell_name
+from fedpub.report.text import number, percent, spread, titled
+from fedpub.runs.comparison import Cell, Score, baselines, scores
+from fedpub.runs.comparison import Run as Compared
+from fedpub.store.model_files import ModelCard, model_of_run
+from fedpub.store.record import SUMS, Record, baseline_of, not_above
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
-
-    from fedpub.runs.comparison import Cell, Score
-    from fedpub.runs.comparison import Run as Compared
-    from fedpub.store.model_files import ModelCard
-
-CELL = "padding: 0.1em 0.8em; text-align: "
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -84,8 +81,6 @@ class Run:
 
     def model(self, client: int | str) -> tuple[Tree, ModelCard]:
         """A client's personal weights at the best round, and the card that says what they are for."""
-        from fedpub.store.model_files import model_of_run
-
         name = str(self.experiment.model)
         if name.startswith(OBJECT):
             raise FedpubError(
@@ -124,66 +119,13 @@ class Run:
         convergence: validation and test by round; clients: everybody's test value; similarity: what the server saw
         between clients in the last round.
         """
-        kinds: dict[str, Callable[[], Figure]] = {
-            "convergence": self._convergence,
-            "clients": self._clients,
-            "similarity": self._similarity,
-        }
-        if kind not in kinds:
-            raise unknown("kind of plot", kind, kinds)
-        return _drawn(kinds[kind])
+        return plot_run(self, kind)
 
-    def _convergence(self) -> Figure:
-        from matplotlib import pyplot
-
-        from fedpub.report.style import COLOURS
-
-        figure, panel = pyplot.subplots(figsize=(4.8, 2.4), layout="constrained")
-        rounds = [row.round for row in self.record.rows]
-        for column, colour, stroke in (("val", COLOURS[0], "--"), ("test", COLOURS[1], "-")):
-            means = [100 * row.mean(column) for row in self.record.rows]
-            panel.plot(rounds, means, color=colour, linestyle=stroke, label={"val": "validation"}.get(column, column))
-        panel.axvline(self.summary["best_round"], color="#888888", linewidth=0.6, linestyle=":", label="best round")
-        panel.set(xlabel="round", ylabel=f"{self.summary['metric']} (%)", title=self._title())
-        panel.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-        return figure
-
-    def _clients(self) -> Figure:
-        from matplotlib import pyplot
-        from matplotlib.ticker import MaxNLocator
-
-        from fedpub.report.style import COLOURS
-
-        values = [np.nan if value is None else 100 * value for value in self.summary["per_client_test"]]
-        figure, panel = pyplot.subplots(figsize=(4.8, 2.4), layout="constrained")
-        panel.bar(range(len(values)), values, color=COLOURS[1])
-        if self.test is not None:
-            panel.axhline(100 * self.test, color="#333333", linewidth=0.8, label=f"mean {100 * self.test:.1f}")
-            panel.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-        panel.xaxis.set_major_locator(MaxNLocator(integer=True))
-        panel.set(xlabel="client", ylabel=f"test {self.summary['metric']} (%)", title=self._title())
-        return figure
-
-    def _similarity(self) -> Figure:
-        from fedpub.report import figures
-        from fedpub.report.load import Loaded, Relation, _together
-
-        related = {name: values[-1] for name, values in self.relations.items()}
-        last = self.record.rows[-1]
-        if "cluster" in last.clients:
-            related["same cluster"] = _together(last.clients["cluster"])
-        if not related:
-            raise FedpubError(
-                f"this run of {self.method} kept nothing between clients to draw; fedpub and gcfl do, where there are "
-                "256 clients at most"
-            )
-        name, values = next(iter(related.items()))
-        shown = Loaded(self.path, self.experiment, [], None, True, label=self.method)
-        return figures._similarity(shown, Relation(name, [last.round], values[None]))
-
-    def _title(self) -> str:
+    @property
+    def title(self) -> str:
+        """What was run on what, in a few words."""
         what, count = self.experiment, len(self.summary["per_client_test"])
-        return f"{self.method} on {Path(what.dataset).stem}, {what.scenario}, {count} clients"
+        return f"{titled(self.method)} on {Path(what.dataset).stem}, {what.scenario}, {count} clients"
 
     def _facts(self) -> dict[str, str]:
         found = self.summary
@@ -202,10 +144,10 @@ class Run:
 
     def __repr__(self) -> str:
         said = "; ".join(f"{heading} {text}" for heading, text in self._facts().items())
-        return f"Run of {self._title()}: {said}."
+        return f"Run of {self.title}: {said}."
 
     def _repr_html_(self) -> str:
-        return html_table(f"Run of {self._title()}", [], list(self._facts().items()))
+        return html_table(f"Run of {self.title}", [], list(self._facts().items()))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -219,8 +161,6 @@ class Comparison:
     def table(self) -> DataFrame:
         """A row per cell and method, in percent; p-values are over the seeds of a cell, against the first method, as
         `fedpub.runs.significance` says; `baseline` is what predicting each client's most frequent class gives."""
-        from fedpub.runs.comparison import baselines
-
         rows: list[dict[str, Any]] = []
         for cell, lines in self._scores().items():
             clients = next(len(one.summary["per_client_test"]) for one in self.runs if one.cell == cell)
@@ -240,33 +180,9 @@ class Comparison:
 
     def plot(self) -> Figure:
         """The mean test value of every method, with the deviation over seeds: a matplotlib figure, a panel per cell."""
-        return _drawn(self._panels)
-
-    def _panels(self) -> Figure:
-        from matplotlib import pyplot
-
-        from fedpub.report.style import looks
-        from fedpub.report.text import titled
-
-        scores = self._scores()
-        labels = [line.method for line in next(iter(scores.values()))]
-        look = looks(labels)
-        size = (1 + 2.4 * len(scores), 0.9 + 0.3 * len(labels))
-        figure, panels = pyplot.subplots(1, len(scores), figsize=size, sharey=True, squeeze=False, layout="constrained")
-        for panel, (cell, lines) in zip(panels[0], scores.items(), strict=True):
-            for height, line in enumerate(lines):
-                mean, deviation = line.cells[0]
-                how = {"color": look[line.method].colour, "marker": look[line.method].marker}
-                panel.errorbar(mean, height, xerr=deviation, markersize=4, capsize=2, **how)
-            panel.set(title=cell_name(cell), xlabel=f"test {self._metric} (%)")
-            panel.set(yticks=range(len(labels)), yticklabels=[titled(label) for label in labels])
-            panel.margins(y=0.2)
-        panels[0][0].invert_yaxis()  # the axis is shared
-        return figure
+        return plot_comparison(self._scores(), self._metric)
 
     def _scores(self) -> dict[Cell, list[Score]]:
-        from fedpub.runs.comparison import scores
-
         cells = dict.fromkeys(one.cell for one in self.runs)
         return {cell: scores([one for one in self.runs if one.cell == cell]) for cell in cells}
 
@@ -280,18 +196,21 @@ class Comparison:
 
     def _lines(self) -> tuple[list[str], list[tuple[str, ...]]]:
         """Headings and a row per method."""
-        from fedpub.runs.comparison import baselines
-
-        scores = self._scores()
-        rows = []
-        for lines in zip(*scores.values(), strict=True):
-            values = [
-                f"{mean:.2f}" + ("" if off is None else f" ± {off:.2f}") for mean, off in (x.cells[0] for x in lines)
-            ]
-            rows.append((lines[0].method, *values))
+        found = self._scores()
+        by_method = zip(*found.values(), strict=True)
+        rows = [(titled(lines[0].method), *(spread(*line.cells[0]) for line in lines)) for lines in by_method]
         if beside := baselines(self.runs):
-            rows.append((beside[0], *(f"{beside[1][cell]:.2f}" if cell in beside[1] else "" for cell in scores)))
-        return ["method", *map(cell_name, scores)], rows
+            rows.append((beside[0], *(number(beside[1].get(cell)) for cell in found)))
+        return ["method", *map(cell_name, found)], rows
+
+    def _bold(self) -> set[tuple[int, int]]:
+        """Rows and columns of the best entries."""
+        return {
+            (row, column)
+            for column, lines in enumerate(self._scores().values(), 1)
+            for row, line in enumerate(lines)
+            if line.method in best_in(lines)[0]
+        }
 
     def _title(self) -> str:
         seeds = f"mean and deviation over {self._seeds} seeds" if self._seeds > 1 else "one seed"
@@ -305,114 +224,4 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         headings, rows = self._lines()
-        return html_table(f"Comparison: {self._title()}", headings, rows)
-
-
-def data_frame(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
-    frame: DataFrame = pandas().DataFrame(rows)
-    return frame
-
-
-def pandas() -> Any:
-    try:
-        import pandas
-    except ImportError as error:
-        raise FedpubError("data frames need pandas, which is not installed: pip install 'fedpub[notebook]'") from error
-    return pandas
-
-
-def percent(value: float | None) -> str:
-    return "none" if value is None else f"{100 * value:.2f} %"
-
-
-def cell_name(cell: Cell) -> str:
-    return f"{Path(cell.dataset).stem}, {cell.scenario}{f' {cell.clients}' if cell.clients else ''}"
-
-
-def html_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A plain table; whatever it holds is text."""
-
-    def line(row: Sequence[str], tag: str) -> str:
-        sides = ("left", *["right"] * (len(row) - 1))
-        pairs = zip(sides, row, strict=True)
-        cells = [f'<{tag} style="{CELL}{side}">{html.escape(text)}</{tag}>' for side, text in pairs]
-        return f"<tr>{''.join(cells)}</tr>"
-
-    above = f"<thead>{line(headings, 'th')}</thead>" if headings else ""
-    body = "".join(line(row, "td") for row in rows)
-    caption = f'<caption style="text-align: left">{html.escape(title)}</caption>'
-    return f"<table>{caption}{above}<tbody>{body}</tbody></table>"
-
-
-def _drawn(draw: Callable[[], Figure]) -> Figure:
-    """A figure in the package's style, which pyplot forgets: else a notebook would show it twice."""
-    import matplotlib as mpl
-    from matplotlib import pyplot
-
-    from fedpub.report.style import STYLE
-
-    with mpl.rc_context(STYLE):
-        figure = draw()
-    pyplot.close(figure)
-    return figure
-
-
-class Silent:
-    """A bar that nobody sees."""
-
-    def on_step(self, name: str, done: int, total: int) -> None:
-        """An exchange before the first round."""
-
-    def on_round(self, row: Row, rounds: int) -> None:
-        """A round that is done."""
-
-
-class NotebookBar(Silent):
-    """A bar in a notebook's cell, over `total` runs."""
-
-    SECONDS = 0.2  # between two looks
-
-    def __init__(self, total: int) -> None:
-        from IPython.display import HTML, display
-
-        self._html, self._total, self._run, self._shown = HTML, total, 1, 0.0
-        self._handle = display(HTML(""), display_id=True)
-
-    def on_step(self, name: str, done: int, total: int) -> None:
-        self._show(done, total, f"set-up: {name}")
-
-    def on_round(self, row: Row, rounds: int) -> None:
-        values = f"validation {100 * row.mean('val'):.2f}, test {100 * row.mean('test'):.2f}"
-        self._show(row.round, rounds, f"round {row.round} of {rounds}, {values}")
-        self._run += row.round == rounds
-
-    def _show(self, done: int, total: int, text: str) -> None:
-        now = time.monotonic()
-        if now - self._shown < self.SECONDS:
-            return
-        self._shown = now
-        said = f"run {self._run} of {self._total}, {text}" if self._total > 1 else text
-        bar = f'<progress value="{done}" max="{total}"></progress> {html.escape(said)}'
-        self._handle.update(self._html(bar))
-
-    def close(self) -> None:
-        self._handle.update(self._html(""))
-
-
-@contextmanager
-def progress(wanted: bool, total: int = 1) -> Iterator[Any]:
-    """A bar where there is a notebook or a terminal to show it."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    if wanted and getattr(shell, "kernel", None) is not None:
-        bar = NotebookBar(total)
-        try:
-            yield bar
-        finally:
-            bar.close()
-    elif wanted and sys.stderr is not None and sys.stderr.isatty():
-        from fedpub.runs.progress import progress as in_terminal
-
-        with in_terminal(False, total=total) as shown:
-            yield shown
-    else:
-        yield Silent()
+        return html_table(f"Comparison: {self._title()}", headings, rows, self._bold())

@@ -13,9 +13,9 @@ from fedpub.cli.show import STDOUT, JsonFile, as_json, show_comparison
 from fedpub.core.files import write_text
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
+from fedpub.report.compared import markdown as to_markdown
 from fedpub.runs.comparison import Run, plan, scores, to_json
 from fedpub.runs.comparison import compare as compare_runs
-from fedpub.runs.comparison import markdown as to_markdown
 from fedpub.runs.progress import progress
 
 EVERY_METHOD = ("fedpub", *(name for name in METHODS if name != "fedpub"))

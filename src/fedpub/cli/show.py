@@ -70,6 +70,7 @@ def _plain(found: Any) -> Any:
 
 
 def show_result(found: Result, json: bool = False) -> None:
+    from fedpub.report.text import percent
     from fedpub.store.record import baseline_of, not_above
     from fedpub.tasks import TASKS
 
@@ -81,13 +82,13 @@ def show_result(found: Result, json: bool = False) -> None:
     table.add_column(style="bold")
     table.add_column(justify="right")
     rows = {
-        f"test {summary['metric']}": _percent(summary["test"]),
-        **({beside[0]: _percent(beside[1])} if (beside := baseline_of(summary)) else {}),
-        "at the best validation": f"{_percent(summary['val'])}, round {summary['best_round']} of {summary['rounds']}",
-        **{title: _percent(summary[name]) for name, title in further.items() if name in summary},
-        "weighted by test set": _percent(summary["weighted_test"]),
-        "worst client": f"{_percent(summary['worst_client_test'])} (client {summary['worst_client']})",
-        "zeros in the weights": _percent(summary["sparsity"]),
+        f"test {summary['metric']}": percent(summary["test"]),
+        **({beside[0]: percent(beside[1])} if (beside := baseline_of(summary)) else {}),
+        "at the best validation": f"{percent(summary['val'])}, round {summary['best_round']} of {summary['rounds']}",
+        **{title: percent(summary[name]) for name, title in further.items() if name in summary},
+        "weighted by test set": percent(summary["weighted_test"]),
+        "worst client": f"{percent(summary['worst_client_test'])} (client {summary['worst_client']})",
+        "zeros in the weights": percent(summary["sparsity"]),
         "sent up, down": f"{summary['bytes_up'] / 1e6:,.1f} MB, {summary['bytes_down'] / 1e6:,.1f} MB",
         "time": f"{summary['seconds']:.1f} s",
     }
@@ -123,7 +124,11 @@ def splits(rows: Sequence[Row]) -> list[str]:
 
 
 def show_comparison(runs: Sequence[Run], lines: Sequence[Score]) -> None:
-    from fedpub.runs.comparison import baselines, not_above_in
+    from rich.text import Text
+
+    from fedpub.report.compared import best_in, not_above
+    from fedpub.report.text import best, number, p_value, spread, titled, whole_percent
+    from fedpub.runs.comparison import baselines
 
     cells = list(dict.fromkeys(one.cell for one in runs))
     seeds = len({one.seed for one in runs})
@@ -137,7 +142,7 @@ def show_comparison(runs: Sequence[Run], lines: Sequence[Score]) -> None:
         table.add_column(f"{Path(cell.dataset).stem}\n{cell.scenario}{count}", justify="right")
     headings = (
         "average",
-        f"p against\n{lines[0].method}",
+        f"p against\n{titled(lines[0].method)}",
         "better\nthan local",
         "worst\nclient",
         "zeros",
@@ -146,40 +151,40 @@ def show_comparison(runs: Sequence[Run], lines: Sequence[Score]) -> None:
     )
     for heading in headings if len(cells) > 1 else headings[1:]:
         table.add_column(heading, justify="right")
+    marked, top = best_in(lines), best({line.method: line.average for line in lines})
     for line in lines:
-        row = [line.method, *(spread(*cell) for cell in line.cells)]
+        bold = ["bold" if line.method in own else "" for own in marked]
+        row = [
+            Text(titled(line.method)),
+            *(Text(spread(*cell), style) for cell, style in zip(line.cells, bold, strict=True)),
+        ]
         if len(cells) > 1:
-            row.append(f"{line.average:.2f}")
-        row.append("" if line.p_value is None else f"{line.p_value:.3f}")
-        row.append("" if line.better_than_local is None else f"{line.better_than_local:.0%}")
+            row.append(Text(number(line.average), "bold" if line.method in top else ""))
         row += [
-            f"{line.worst_client:.1f}",
-            f"{line.sparsity:.0f} %",
-            f"{line.megabytes_up:,.1f}",
-            f"{line.seconds:.1f}",
+            Text(text)
+            for text in (
+                p_value(line.p_value),
+                whole_percent(line.better_than_local),
+                f"{line.worst_client:.1f}",
+                whole_percent(line.sparsity / 100),
+                f"{line.megabytes_up:,.1f}",
+                f"{line.seconds:.1f}",
+            )
         ]
         table.add_row(*row)
     if beside := baselines(runs):
         words, values = beside
         table.add_section()
-        row = [words, *(f"{values[cell]:.2f}" if cell in values else "" for cell in cells)]
-        table.add_row(*row, *([f"{sum(values.values()) / len(values):.2f}"] if len(values) == len(cells) > 1 else []))
+        average = sum(values.values()) / len(values)
+        own = [words, *(number(values.get(cell)) for cell in cells)]
+        table.add_row(*own, *([number(average)] if len(values) == len(cells) > 1 else []))
     console = Console(highlight=False)
     if not console.is_terminal:  # a file or another program has no width
         console = Console(highlight=False, width=1000)
     console.print(table)
-    for sentence in not_above_in(runs, lines):
+    for sentence in not_above(runs, lines):
         console.print(f"[yellow]{sentence}")
 
 
 def counted(count: int, word: str) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
-
-
-def spread(mean: float, deviation: float | None) -> str:
-    """A mean with its deviation; one seed has none."""
-    return f"{mean:.2f}" if deviation is None else f"{mean:.2f} ± {deviation:.2f}"
-
-
-def _percent(value: float | None) -> str:
-    return "none" if value is None else f"{100 * value:.2f} %"

@@ -56,7 +56,7 @@ def _figures(runs: Sequence[Loaded]) -> Iterator[tuple[str, Figure]]:
         related = [(one, one.relations[0]) for one in mine if one.relations]
         if related:
             one, relation = max(related, key=lambda pair: (order.index(pair[0].label), -pair[0].experiment.seed))
-            yield f"similarity-{end}", _similarity(one, relation)
+            yield f"similarity-{end}", similarity(one.label, relation)
         local = [one for one in mine if one.label == "local"]
         found = {label: gains([one for one in mine if one.label == label], local) for label in methods(mine)}
         found = {label: points for label, points in found.items() if points and label != "local"}
@@ -102,14 +102,14 @@ def _line(panel: Axes, rounds: list[int], curve: dict[str, Any], look: Look) -> 
     panel.fill_between(rounds, mean - deviation, mean + deviation, color=look.colour, alpha=0.15, linewidth=0)
 
 
-def _similarity(one: Loaded, relation: Relation) -> Figure:
+def similarity(label: str, relation: Relation) -> Figure:
     """The last round that was kept."""
     from matplotlib import pyplot
     from matplotlib.ticker import MaxNLocator
 
     figure, panel = pyplot.subplots(figsize=(2.7, 2.3), layout="constrained")
     image = panel.imshow(relation.values[-1], cmap="Blues", interpolation="nearest")
-    panel.set(xlabel="client", ylabel="client", title=f"{titled(one.label)}, round {relation.rounds[-1]}")
+    panel.set(xlabel="client", ylabel="client", title=f"{titled(label)}, round {relation.rounds[-1]}")
     for axis in (panel.xaxis, panel.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True, nbins=8))
     panel.spines[:].set_visible(False)

@@ -220,7 +220,7 @@ def _relations(
     clusters = {row.round: row.clients["cluster"] for row in rows if "cluster" in row.clients}
     if clusters and len(rows[0].clients["cluster"]) <= MAX_RELATED:
         kept = thinned(list(clusters), MAX_SNAPSHOTS)
-        found.append(Relation("same cluster", kept, np.stack([_together(clusters[number]) for number in kept])))
+        found.append(Relation("same cluster", kept, np.stack([together(clusters[number]) for number in kept])))
     return found
 
 
@@ -243,7 +243,7 @@ def _matrices(file: Path, prefix: str) -> Iterator[Relation]:
             yield Relation(name.removeprefix(prefix), kept, values)
 
 
-def _together(clusters: list[float]) -> np.ndarray:
+def together(clusters: list[float]) -> np.ndarray:
     """1 where two clients are in one cluster, 0 where not, NaN where one was absent."""
     own = np.asarray(clusters, dtype=float)
     own[own < 0] = np.nan

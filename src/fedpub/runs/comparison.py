@@ -197,20 +197,6 @@ def baselines(runs: Sequence[Run]) -> tuple[str, dict[Cell, float]] | None:
     return (words, {cell: float(np.mean(values)) for cell, values in found.items()}) if found else None
 
 
-def not_above_in(runs: Sequence[Run], lines: Sequence[Score]) -> list[str]:
-    """A sentence for every cell in which methods are not above the baseline."""
-    beside = baselines(runs)
-    if beside is None:
-        return []
-    words, values = beside
-    said = []
-    for place, cell in enumerate(dict.fromkeys(one.cell for one in runs)):
-        if cell in values and (lost := [one.method for one in lines if one.cells[place][0] <= values[cell] + 1e-9]):
-            name = f"{Path(cell.dataset).stem}, {cell.scenario}{f' {cell.clients}' if cell.clients else ''}"
-            said.append(f"{name}: not above the baseline ({words}, {values[cell]:.2f} %): {', '.join(lost)}")
-    return said
-
-
 def _percent(value: float | None) -> float:
     return float("nan") if value is None else 100 * value
 
@@ -229,30 +215,3 @@ def share_better(own: Sequence[Mapping[str, Any]], local: Sequence[Mapping[str, 
 
 def to_json(runs: Sequence[Run]) -> list[dict[str, Any]]:
     return [asdict(one.cell) | {"method": one.method, "seed": one.seed} | one.summary for one in runs]
-
-
-def markdown(runs: Sequence[Run]) -> str:
-    """The comparison as Markdown: a block of rows per scenario, a column per graph and number of clients."""
-    blocks = []
-    for scenario in dict.fromkeys(one.cell.scenario for one in runs):
-        mine = [one for one in runs if one.cell.scenario == scenario]
-        cells = list(dict.fromkeys(one.cell for one in mine))
-        seeds = sorted({one.seed for one in mine})
-        heads = [f"{cell.dataset} {cell.clients or ''}".strip() for cell in cells]
-        lines = [
-            f"**{scenario}**, test {mine[0].summary['metric']} in percent, mean ± deviation over seeds "
-            f"{', '.join(map(str, seeds))}",
-            "",
-            f"| method | {' | '.join(heads)} | average | zeros | MB up |",
-            f"|---|{'---:|' * (len(cells) + 3)}",
-        ]
-        for score in scores(mine):
-            values = [f"{mean:.1f}" + ("" if off is None else f" ± {off:.1f}") for mean, off in score.cells]
-            tail = [f"{score.average:.2f}", f"{score.sparsity:.0f} %", f"{score.megabytes_up:,.0f}"]
-            lines.append(f"| {' | '.join([score.method, *values, *tail])} |")
-        if beside := baselines(mine):
-            own = [f"{beside[1][cell]:.1f}" if cell in beside[1] else "" for cell in cells]
-            lines.append(f"| {' | '.join([beside[0], *own, '', '', ''])} |")
-        lines += ["", *(f"- {sentence}" for sentence in not_above_in(mine, scores(mine)))]
-        blocks.append("\n".join(lines))
-    return "\n\n".join(blocks) + "\n"

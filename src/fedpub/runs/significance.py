@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 Values = Mapping[tuple[Any, Any], float]  # by cell and seed
 CONVENTION = "two-sided paired t-test, Holm-corrected over the methods compared"
@@ -32,6 +31,8 @@ def paired_p(one: np.ndarray, other: np.ndarray) -> float | None:
     """The two-sided p-value of a paired t-test; None where fewer than two pairs or no difference leave it undefined."""
     if len(one) < 2 or np.ptp(one - other) == 0:
         return None
+    from scipy import stats  # takes a second, which only a comparison has to wait
+
     return float(stats.ttest_rel(one, other).pvalue)
 
 

@@ -1,0 +1,99 @@
+"""An experiment from keywords, with methods and models given by name or as objects."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from fedpub.algorithms import METHODS, Algorithm, method_called, options_of
+from fedpub.errors import FedpubError, unknown
+from fedpub.experiment import Experiment
+from fedpub.experiment.plan import OBJECT
+from fedpub.experiment.spec import Request
+from fedpub.models import MODELS, Model
+
+SETTINGS = tuple(one.name for one in fields(Experiment))
+
+
+def check_keywords(function: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise unknown(f"keyword of {function}", name, known)
+
+
+def hyper_parameters(method: Any) -> list[str]:
+    """Those that can be keywords: an object of one's own has its own already."""
+    name, _, own = method_of(method)
+    return [] if own is not None else options_of(name)
+
+
+def request(method: Any, model: Any, settings: Mapping[str, Any]) -> Request:
+    """The experiment of keywords: its own settings, and hyper-parameters of the method."""
+    name, options, own_method = method_of(method)
+    chosen = {keyword: value for keyword, value in settings.items() if keyword in SETTINGS}
+    options |= chosen.pop("options", {})
+    options |= {keyword: value for keyword, value in settings.items() if keyword not in SETTINGS}
+    if own_method is not None and options:
+        raise FedpubError(f"options={options} have no effect on the object {type(method).__name__}; make it with them")
+    chosen["model"], hidden, own_model = _model(model)
+    if hidden is not None and chosen.setdefault("hidden", hidden) != hidden:
+        raise FedpubError(f"hidden={chosen['hidden']} contradicts the model, which has {hidden}; leave one of them out")
+    chosen |= {"method": name, "options": options}
+    return Request(Experiment(**chosen), own_method, own_model)
+
+
+def method_of(method: Any) -> tuple[str, dict[str, Any], Any]:
+    """Its name, its options, and the object itself where the package has no such method."""
+    if isinstance(method, str):
+        return method_called(method), {}, None
+    _check_object("method", method, Algorithm)
+    for name, kind in METHODS.items():
+        if type(method) is kind:
+            return name, dataclasses.asdict(method), None  # type: ignore[call-overload]
+    if not dataclasses.is_dataclass(method):
+        raise FedpubError(
+            f"the method {type(method).__name__} is no dataclass; put @dataclass(frozen=True) above it, so that its "
+            "fields are its hyper-parameters"
+        )
+    return OBJECT + type(method).__name__, {}, method
+
+
+def _model(model: Any) -> tuple[str | None, int | None, Any]:
+    """Its name, its width, and the object itself where the package has no such model."""
+    if model is None or isinstance(model, str):
+        return model, None, None
+    _check_object("model", model, Model)
+    for name, kind in MODELS.items():
+        if type(model) is kind:
+            return name, model.hidden, None
+    return OBJECT + type(model).__name__, None, model
+
+
+def _check_object(kind: str, thing: Any, protocol: Any) -> None:
+    """That an object has what its protocol names."""
+    if isinstance(thing, type):
+        raise FedpubError(f"the {kind} {thing.__name__} is a class; give an object of it, as {thing.__name__}()")
+    for name in (*vars(protocol), *protocol.__annotations__):
+        if not name.startswith("_") and not hasattr(thing, name):
+            raise FedpubError(
+                f"the {kind} {type(thing).__name__} lacks {name!r}; give a name, or an object with all that "
+                f"{protocol.__module__}.{protocol.__name__} has"
+            )
+
+
+def labelled_methods(methods: Any) -> dict[str, Any]:
+    """The methods by the names that a table has for them."""
+    if isinstance(methods, str):
+        methods = [methods]
+    if not isinstance(methods, Mapping):
+        named = [(one if isinstance(one, str) else method_of(one)[0].removeprefix(OBJECT), one) for one in methods]
+        methods = dict(named)
+        if len(methods) < len(named):
+            names = [name for name, _ in named]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise FedpubError(f"two methods are called {twice!r}; name them, as methods={{'mine': ..., 'other': ...}}")
+    if not methods:
+        raise FedpubError("there is nothing to compare; name one method or more, as methods=['fedpub', 'local']")
+    return dict(methods)
