@@ -168,7 +168,7 @@ def test_a_site_that_is_away_is_left_out_and_comes_back(tmp_path):
         return answers
 
     play(coordinator(sites, experiment, exchange=late, events=events), tmp_path / "deployed")
-    assert events == [(2, "left out", 2, "no good answer within the deadline")]
+    assert events == [(2, "left out", 2, "no valid answer within the deadline")]
     simulated = simulate_without(experiment, {2: [0, 1, 3]})
     for mine, theirs in zip(read_rows(tmp_path / "deployed"), simulated, strict=True):
         for name in ("val", "test", "loss", "sparsity"):
@@ -241,7 +241,7 @@ def test_other_data_than_the_run_began_with_is_refused(tmp_path):
     )
     (tmp_path / "deployed" / "summary.json").unlink()
     play(coordinator(sites, experiment, events=events), tmp_path / "deployed")
-    assert "other data than it began the run with" in events[0][3]
+    assert "changed after the run began" in events[0][3]
 
 
 @pytest.mark.parametrize("precision", ["float16", "int8"])
@@ -349,7 +349,7 @@ def test_a_site_answers_no_round_beyond_the_last_and_says_so_at_home(tmp_path):
     site = sites.site(1)
     answer = decode(site.answer(encode(Envelope("round", {"run": RUN, "round": 4, "base": 3, "best": 1}))))
     assert answer.kind == "refused"
-    assert "round 4 is more than the 3 rounds" in answer.fields["reason"]
+    assert "round 4 is beyond the 3 rounds" in answer.fields["reason"]
     assert "refused what the coordinator asked for: round 4" in site.news
 
 

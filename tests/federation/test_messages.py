@@ -137,5 +137,5 @@ def test_a_site_whose_state_is_damaged_begins_anew(tmp_path):
 
     play(coordinator(sites, experiment, exchange=flips, events=events), tmp_path / "deployed")
     assert [event[:3] for event in events] == [(1, "began anew", 3), (1, "left out", 3)]
-    assert events[0][3] == "site 'site-1' cannot use its round-2.safetensors, which is damaged"
+    assert events[0][3] == "site 'site-1' cannot read its round-2.safetensors, which is damaged"
     assert [row.clients["took_part"] for row in read_rows(tmp_path / "deployed")][2:] == [[1, 0, 1, 1], [1, 1, 1, 1]]

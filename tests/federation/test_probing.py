@@ -67,7 +67,7 @@ class Prober:
         )
 
     def round(self, number, base, message=None, shift=0.0) -> Envelope:
-        """Round `number` with the weights that everybody starts from, all moved by the same little."""
+        """Round `number` with the first weights, each shifted by the same small amount."""
         message = message or {"weights": {n: leaf + shift for n, leaf in self.weights().items()}}
         message = Message.of(message)
         return self.ask(Envelope("round", {"run": RUN, "round": number, "base": base, "best": 0}, message))
@@ -97,7 +97,7 @@ def test_a_round_is_answered_for_one_message(prober):
     prober.sites.restart()
     assert prober.site.answer(again) == stored, "also after a restart"
     assert refusal(prober.round(2, 1, shift=0.001)) == (
-        "round 2 was asked by another message before: a site answers each question once"
+        "round 2 was asked before by another message; a site answers each question once"
     )
     prober.sites.restart()
     assert "another message" in refusal(prober.round(2, 0)), "a new message gets no old answer either"
@@ -120,7 +120,7 @@ def test_a_round_follows_one_that_the_site_has(prober):
     assert prober.round(3, 1).kind == "round"
     for base in (0, 2):
         answer = prober.round(4, base)
-        assert (answer.kind, answer.fields["reason"]) == ("lost", f"site 'site-0' has nothing of round-{base}")
+        assert (answer.kind, answer.fields["reason"]) == ("lost", f"site 'site-0' has no state of round-{base}")
 
 
 def test_a_base_is_used_again_only_as_often_as_answers_may_be_lost(prober):
@@ -129,7 +129,7 @@ def test_a_base_is_used_again_only_as_often_as_answers_may_be_lost(prober):
     assert [prober.round(number, 0).kind for number in range(1, 7)] == ["round"] * 6
     prober.sites.restart()
     assert (
-        refusal(prober.round(7, 0)) == "5 answers of this site are said to be lost, and it takes back no more of them"
+        refusal(prober.round(7, 0)) == "5 answers of this site were reported lost, which is the limit; start a new run"
     )
     assert prober.round(7, 6).kind == "round", "from where it is the site goes on"
 
@@ -149,7 +149,10 @@ def test_a_run_begins_anew_a_few_times_and_as_it_began(prober):
         assert prober.begin(attempt).kind == "begun"
         prober.sites.restart()
         assert prober.begin(attempt).kind == "begun", "the same beginning again, which counts once"
-    assert refusal(prober.begin(ANEW + 1)) == "this site has begun the run anew 3 times, and does not again"
+    assert (
+        refusal(prober.begin(ANEW + 1))
+        == "this site has begun the run anew 3 times, which is the limit; start a new run"
+    )
     other = replace(prober.experiment.resolve().experiment, rounds=1000).to_json()
     assert "begun with other terms" in refusal(prober.begin(99, experiment=other))
     assert "begun with other terms" in refusal(prober.begin(0, precision="int8"))
@@ -166,7 +169,7 @@ def test_who_begins_anew_has_not_more_rounds(prober):
 
 def test_a_site_takes_part_in_one_run(prober):
     other = replace(prober.seen["begin"], fields={**prober.seen["begin"].fields, "run": "f" * 16})
-    assert refusal(prober.ask(other)).startswith(f"site 'site-0' has agreed to one run and taken part in {RUN}")
+    assert refusal(prober.ask(other)).startswith(f"site 'site-0' has agreed to one run and takes part in {RUN}")
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -200,12 +203,21 @@ def test_a_ledger_that_cannot_be_read_ends_the_answers(prober):
 def test_an_exchange_before_the_rounds_is_answered_once(tmp_path):
     prober = Prober(tmp_path, "fedsage", options={"generator_epochs": 1, "generator_rounds": 1})
     head = {"head": torch.zeros(1, 3)}
+<<<<<<< HEAD
     assert "exchange 2 was asked by another message" in refusal(
         prober.ask(Envelope("setup", {"run": RUN, "step": 2}, Message.of({"head": head, "latent": torch.zeros(1, 2)})))
     )
     prober.begin(1)
     assert "exchange 0 was asked by another message" in refusal(
         prober.ask(Envelope("setup", {"run": RUN, "step": 0}, Message.of({"latent": torch.zeros(1, 2)})))
+=======
+    assert "exchange 2 was asked before by another message" in refusal(
+        prober.ask(Envelope("setup", {"run": RUN, "step": 2}, {"head": head, "latent": torch.zeros(1, 2)}))
+    )
+    prober.begin(1)
+    assert "exchange 0 was asked before by another message" in refusal(
+        prober.ask(Envelope("setup", {"run": RUN, "step": 0}, {"latent": torch.zeros(1, 2)}))
+>>>>>>> 7673f10 (federation: docstrings, comments and messages in plain English)
     ), "also after beginning anew"
 
 
@@ -242,14 +254,14 @@ def test_the_reviewed_attacks_are_refused(make, number, prober):
     for earlier in range(1, number):
         assert prober.round(earlier, earlier - 1).kind == "round"
     attack = {"weights": make(prober.weights())}
-    assert "are no average of models" in refusal(prober.round(number, number - 1, attack))
+    assert "are not an average of models" in refusal(prober.round(number, number - 1, attack))
 
 
 def test_the_first_round_is_from_the_weights_of_everybody(prober):
     weights = prober.weights()
     weights["conv2.weight"][0, 0, 0] += 1e-12
     reason = refusal(prober.round(1, 0, {"weights": weights}))
-    assert reason.endswith("conv2.weight is not what everybody starts from, although it is the first round")
+    assert reason.endswith("conv2.weight differs from the first weights, although it is the first round")
     assert prober.round(1, 0).kind == "round"
 
 
@@ -282,13 +294,13 @@ def test_how_far_from_the_own_weights_by_hand():
 def test_matrices_that_vanish_by_hand():
     far = {"own": W, "base": 0, "number": 1000}
     assert odd(W * 0.05, **far) is None
-    assert odd(W * 0.01, **far) == "w is next to nothing"
+    assert odd(W * 0.01, **far) == "w is almost zero"
     assert odd(W * 0.01, **far, weight_decay=0.001) is None
     row, column = W.clone(), W.clone()
     row[0, 2] *= 1e-3
     column[0, :, 2] *= 1e-3
-    assert odd(row, **far) == "w has a row that is next to nothing"
-    assert odd(column, **far) == "w has a column that is next to nothing"
+    assert odd(row, **far) == "w has a row that is almost zero"
+    assert odd(column, **far) == "w has a column that is almost zero"
     zeros = W.clone()
     zeros[0, :3] = 0
     assert odd(zeros, **far, weight_decay=0.001) is None
@@ -348,7 +360,7 @@ def test_a_site_joins_once(tmp_path):
         weights = {name: leaf + 0.001 for name, leaf in envelope.message["weights"].items()}
         return replace(envelope, message=Message.of({"weights": weights}))
 
-    with pytest.raises(Exception, match="join near was asked by another message"):
+    with pytest.raises(Exception, match="join near was asked before by another message"):
         join(finished, site(), moved)
     begin = Envelope("begin", {"run": RUN, "attempt": 0, "experiment": finished.plan.experiment.to_json(), "client": 3,
                              "classes": list(finished.known.classes), "precision": "exact"})  # fmt: skip
@@ -361,7 +373,7 @@ def test_nobody_joins_with_weights_that_are_no_average(tmp_path):
     def attack(envelope):
         return replace(envelope, message=Message.of({"weights": constant_class(envelope.message["weights"], 1)}))
 
-    with pytest.raises(Exception, match="are no average of models"):
+    with pytest.raises(Exception, match="are not an average of models"):
         join(finished, site(), attack)
 
 

@@ -1,4 +1,4 @@
-"""A federation by messages: the coordinator's side and a site's, whoever carries what they write."""
+"""Federations of sites that exchange messages: the coordinator's side and a site's, for any transport."""
 
 from fedpub.core.lazy import submodules
 

@@ -1,4 +1,4 @@
-"""What leaves a site, shown to the site."""
+"""Shows a site what leaves it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fedpub.experiment import Experiment
 from fedpub.federation.site import RUN, Site
 from fedpub.federation.wire import Envelope, Part, decode, describe, encode
 
-SHOWN = 3  # first values of a tensor
+SHOWN = 3  # values of each tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class Found:
 
 
 def would_send(site: Site, experiment: Path | None) -> Found:
-    """The site's last answer or, for an experiment, its first one, computed here and sent to nobody."""
+    """The site's last answer or, given an experiment, its first one, computed here and not sent."""
     if experiment is None:
         return _last(site)
     wanted = Experiment.read(experiment)
@@ -65,7 +65,11 @@ def _last(site: Site) -> Found:
     ]
     if not answers:
         raise FedpubError(
+<<<<<<< HEAD
             f"site {site.name!r} has sent nothing yet; `experiment=config.json` shows what it would send in such a run"
+=======
+            f"site {site.name!r} has sent nothing yet; see what it would send with --experiment config.json"
+>>>>>>> 7673f10 (federation: docstrings, comments and messages in plain English)
         )
     flat, _ = read_tensors(answers[-1])
     what = re.sub("-", " ", answers[-1].stem)

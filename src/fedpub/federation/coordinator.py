@@ -34,7 +34,7 @@ from fedpub.federation.wire import Envelope, encode
 
 
 class Coordinator:
-    """Plays an experiment with the sites behind an exchange; `folder` keeps what a restart needs beside checkpoints."""
+    """Runs an experiment with the sites behind an exchange; `folder` has what a restart needs besides checkpoints."""
 
     def __init__(
         self,
@@ -50,7 +50,11 @@ class Coordinator:
         self.algorithm, self.ctx = self.plan.algorithm, self.plan.context
         if self.plan.undivided:
             method = self.plan.experiment.method
+<<<<<<< HEAD
             raise FedpubError(f"`method={method}` needs all data in one place: it cannot be deployed; use fedpub run")
+=======
+            raise FedpubError(f"`method={method}` needs all data in one place and cannot be deployed; use fedpub run")
+>>>>>>> 7673f10 (federation: docstrings, comments and messages in plain English)
         if not self.sites:
             raise FedpubError("a federation needs at least one site; admit one with fedpub coordinator admit")
         terms.check()
@@ -96,7 +100,7 @@ class Coordinator:
     def _play(
         self, number: int, chosen: list[int], server: State, clients: State, known: Known, expected: Expected
     ) -> tuple[dict[int, Message], dict[int, Envelope], dict[int, tuple[int, int]]]:
-        """What was sent, the good answers, and the bytes up and down of every site that was asked."""
+        """What was sent, the valid answers, and the bytes up and down of every site that was asked."""
         sent = {client: _one(self.algorithm.send(server, torch.tensor([client]))) for client in chosen}
         base_K, best = tensor(clients["base"]), int(tensor(clients["best"]))
         need = self.terms.min_sites or max(1, math.ceil(len(chosen) / 2))
@@ -118,25 +122,30 @@ class Coordinator:
                     continue
                 answers[client], sizes[client] = answer, (size, len(messages[client]))
             for client in sorted(set(chosen) - set(answers)):
-                self.requests.event(client, "left out", number, "no good answer within the deadline")
+                self.requests.event(client, "left out", number, "no valid answer within the deadline")
             if len(answers) >= min(need, len(chosen)):
                 return sent, answers, sizes
             if time.monotonic() > until:
                 raise FedpubError(
+<<<<<<< HEAD
                     f"round {number} has the answers of {len(answers)} sites and needs {need}: start the others and "
                     "continue with fedpub coordinator start --resume, or lower `min_sites`"
+=======
+                    f"round {number} has the answers of {len(answers)} sites and needs {need}; start the others and "
+                    "resume with --resume, or lower `min_sites`"
+>>>>>>> 7673f10 (federation: docstrings, comments and messages in plain English)
                 )
             time.sleep(PAUSE)
 
     def _begin_anew(self, client: int, known: Known, number: int) -> None:
-        """Ask once: the other sites do not wait for one that lost its state, and its refusal ends nothing."""
+        """Ask once: the other sites do not wait for one that lost its state, and its refusal does not end the run."""
         message = encode(self.preparation.begin(client, known, number))
         answer, _ = self.requests.ask({client: message}, number).get(client, (None, 0))
         if answer is None or answer.kind != "begun":
             self.requests.event(client, "refused", number, f"it did not begin anew: {reason_of(answer)}")
 
     def _wrong_answer(self, client: int, answer: Envelope, number: int, known: Known, expected: Expected) -> str | None:
-        """Why an answer to a round is refused; None where it is good. Whatever it holds, the others' are read."""
+        """Why an answer to a round is refused; None if it is valid. An answer cannot end the run, whatever it holds."""
         if answer.kind != "round":
             return reason_of(answer)
         try:
@@ -189,7 +198,7 @@ class Coordinator:
         return {FINGERPRINT: kept}
 
     def finish(self, clients: State) -> None:
-        """Every site keeps its model; those who are away get theirs when they ask again, or not at all."""
+        """Tell every site to keep its model; a site that does not answer keeps that of an earlier round."""
         base_K, best = tensor(clients["base"]), int(tensor(clients["best"]))
         messages = {
             client: encode(Envelope("finish", {"run": self.run, "base": int(base_K[client]), "best": best}))
@@ -203,7 +212,7 @@ class Coordinator:
 
 
 def _first(known: Known) -> State:
-    """What the coordinator remembers of its clients: their last counted round, and what they measured then."""
+    """What the coordinator stores about its clients: their last counted round, and their metrics in it."""
     metrics = {
         name: torch.tensor([one[name] for one in known.metrics], dtype=torch.float64) for name in known.metrics[0]
     }

@@ -21,7 +21,7 @@ from fedpub.store.record import Row
 
 
 class InProcessSites:
-    """An exchange with a site for every client of an experiment, each in a folder of its own."""
+    """An exchange with one site per client of an experiment, each with its own folder."""
 
     def __init__(
         self, folder: Path, experiment: Experiment | Plan, root: Path | None = None, ready: Prepared | None = None
@@ -39,7 +39,7 @@ class InProcessSites:
         return self.sites[client]
 
     def restart(self) -> None:
-        """Every site's process dies: only what is on disk is left."""
+        """As if every site's process had died: only what is on disk is left."""
         self.sites = {}
 
     def __call__(self, messages: Mapping[int, bytes], deadline: float) -> dict[int, bytes]:
@@ -49,7 +49,7 @@ class InProcessSites:
 def run_in_process(
     experiment: Experiment | Plan, precision: Precision, root: Path | None = None, ready: Prepared | None = None
 ) -> tuple[dict[str, Any], Row]:
-    """An experiment whose uploads are rounded as those of sites: its summary and its last round."""
+    """The summary and the last round of an experiment whose uploads are rounded like those of sites."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         plan = experiment.resolve()

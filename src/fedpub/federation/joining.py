@@ -32,21 +32,21 @@ from fedpub.federation.requests import Exchange
 from fedpub.federation.validate.fields import rounded_metrics
 from fedpub.federation.wire import Envelope, decode, encode
 
-EPOCHS = 20  # of each of the two trainings
+EPOCHS = 20  # in each of the two trainings
 RESULT = "join.json"
 
 
 @dataclass(frozen=True)
 class Joined:
-    """What joining was good for, on the new site's own nodes."""
+    """What joining improved, on the new site's own nodes."""
 
     site: str
     epochs: int
     metric: str
     alone: dict[str, float]
     joined: dict[str, float]
-    kept: str  # "joined" or "alone": what is better on the validation set
-    nearest: dict[str, float]  # the members' shares in what it got
+    kept: str  # "joined" or "alone", whichever is better on the validation set
+    nearest: dict[str, float]  # the members' shares in the weights that it received
 
 
 def check_joinable(algorithm: Algorithm) -> None:
@@ -61,7 +61,7 @@ def check_joinable(algorithm: Algorithm) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Finished:
-    """A finished run, as its coordinator has it."""
+    """A finished run, as its coordinator stores it."""
 
     plan: Plan
     run: str
@@ -70,7 +70,7 @@ class Finished:
     clients: State
 
     def join(self, site: str, client: int, exchange: Exchange, deadline: float) -> dict[str, Any]:
-        """Both exchanges with a new site, which is the client of that number; what it reports."""
+        """Both exchanges with a new site, which becomes the client of that number; what it reports."""
         algorithm, members = self.plan.algorithm, self.known.sites
         check_joinable(algorithm)
         sent = algorithm.send(self.server, torch.arange(len(members)))
@@ -105,7 +105,7 @@ def _mean(share_1K: Tensor, sent: Message) -> Message:
 
 def check_epochs(epochs: int) -> None:
     if epochs != EPOCHS:
-        raise FedpubError(f"to join takes {EPOCHS} epochs, not the {epochs} that the coordinator asks for")
+        raise FedpubError(f"joining takes {EPOCHS} epochs, not the {epochs} that the coordinator asks for")
 
 
 def answer_join(part: Part, asked: Envelope, folder: Path, keep: Callable[[Tree, dict[str, float]], None]) -> Envelope:
@@ -126,16 +126,24 @@ def answer_join(part: Part, asked: Envelope, folder: Path, keep: Callable[[Tree,
 
 
 def _trained(part: Part, message: Message, epochs: int) -> tuple[State, Message]:
-    """A fresh client after so many epochs on what it received, and what it would upload."""
+    """A new client after that many epochs from what it received, and what it would upload."""
     ctx: Context = replace(part.ctx, round=1, epochs=epochs)
     state, up, _ = part.algorithm.client(ctx, part.algorithm.init_client(part.w0, 1), message, part.data)
     return state, up
 
 
 def _own_start(part: Part, message: Message) -> Message:
+<<<<<<< HEAD
     """A message that says what a site without a federation would start from."""
     return message | {
         name: {leaf: part.w0[leaf].unsqueeze(0).clone() for leaf in content} for name, content in message.trees.items()
+=======
+    """The message with the weights from which a site without a federation would start."""
+    w0 = {name: leaf.unsqueeze(0) for name, leaf in part.w0.items()}
+    return {
+        name: {leaf: w0[leaf].clone() for leaf in tree(content)} if isinstance(content, dict) else content
+        for name, content in message.items()
+>>>>>>> 7673f10 (federation: docstrings, comments and messages in plain English)
     }
 
 

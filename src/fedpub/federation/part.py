@@ -1,4 +1,4 @@
-"""A site's part in a run: its data, what it computes with, and what it keeps on disk of it."""
+"""A site's part in a run: its data, what it computes with, and its files."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Source(Protocol):
     num_features: int
 
     def piece(self, plan: Plan, client: int, classes: tuple[str, ...]) -> Subgraph:
-        """The data with its examples split, as the client of that number among these classes."""
+        """The data of this client, split, with labels as positions in `classes`."""
 
 
 class OwnGraph:
-    """A graph of the site's own: its labelled nodes, or edges, are split here."""
+    """The site's own graph: its labelled nodes, or its edges, are split here."""
 
     def __init__(self, path: Path) -> None:
         self.graph = Graph.load(path)
@@ -54,7 +54,7 @@ class OwnGraph:
 
 
 class OnePiece:
-    """A piece of a graph that somebody divided, split as it was there."""
+    """A subgraph of a graph that was partitioned and split elsewhere."""
 
     def __init__(self, path: Path) -> None:
         self.own, self.classes = read_subgraph(path)
@@ -63,15 +63,17 @@ class OnePiece:
     def piece(self, plan: Plan, client: int, classes: tuple[str, ...]) -> Subgraph:
         if not plan.task.was_split_for(self.own):
             task = plan.experiment.task
-            raise FedpubError(f"this piece of a graph was not split for {task}; divide it again for that")
+            raise FedpubError(f"this piece of a graph was not split for {task}; divide the graph again for that task")
         if classes != self.classes:
-            raise FedpubError(f"this piece of a graph has the classes {self.classes}, not {classes}")
+            raise FedpubError(
+                f"this piece of a graph has the classes {self.classes}, not {classes}; use pieces of one graph"
+            )
         return replace(self.own, id=client, propagation=plan.model.propagation)
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A site's part in one run: who it is there and what it computes with."""
+    """A site's part in one run: which client it is, and what it computes with."""
 
     folder: Path
     plan: Plan
@@ -101,12 +103,12 @@ class Part:
 
     @cached_property
     def first_message(self) -> Message:
-        """What an honest coordinator sends before anything was averaged: the weights that everybody starts from."""
+        """What an honest coordinator sends before anything is averaged: the first weights, the same for all sites."""
         return self.algorithm.send(self.algorithm.init_server(self.w0, 1), torch.tensor([0]))
 
     @cached_property
     def data(self) -> Clients:
-        """What the rounds compute with: after set-up, where the method has one."""
+        """What the rounds compute with, after the method's set-up if it has one."""
         own = self.own
         if isinstance(self.algorithm, NeedsSetup):
             setup = self.algorithm.setup()
@@ -120,27 +122,32 @@ class Part:
         return self.algorithm.setup().workspace(self.ctx, [self.own], self.place)
 
     def load(self, name: str) -> tuple[State, bytes]:
-        """A state and the answer that went with it."""
+        """A state and the answer sent with it."""
         path = self.folder / f"{name}.safetensors"
         if not path.is_file():
-            raise LostError(f"site {self.site!r} has nothing of {name}")
+            raise LostError(f"site {self.site!r} has no state of {name}")
         try:
             flat, _ = read_tensors(path)
         except FedpubError as error:
-            raise LostError(f"site {self.site!r} cannot use its {path.name}, which is damaged") from error
+            raise LostError(f"site {self.site!r} cannot read its {path.name}, which is damaged") from error
         return unpack(flat, "state/"), flat["answer"].numpy().tobytes()
 
     def answered(self, name: str) -> bytes | None:
-        """The answer that was given; whether it was to the same message is the ledger's to say."""
+        """The stored answer, if any; the ledger checks that it was to the same message."""
         return self.load(name)[1] if (self.folder / f"{name}.safetensors").is_file() else None
 
     def check_message(self, ctx: Context, message: Message, own: Tree, base: int) -> None:
+<<<<<<< HEAD
         """That a message is one of the method, and what an honest coordinator could send in the context's round."""
         wrong = message.unlike(self.first_message) or wrong_values(message)
+=======
+        """Raise an error unless an honest coordinator could send the message in the context's round."""
+        wrong = unlike(message, self.first_message) or wrong_values(message)
+>>>>>>> 7673f10 (federation: docstrings, comments and messages in plain English)
         if wrong:
             raise FedpubError(f"the message of round {ctx.round} is not one of {self.plan.experiment.method}: {wrong}")
         if wrong := implausible(ctx, message, self.first_message, own, base):
-            raise FedpubError(f"the weights of round {ctx.round} are no average of models: {wrong}")
+            raise FedpubError(f"the weights of round {ctx.round} are not an average of models: {wrong}")
 
     def save(self, name: str, state: State, answer: bytes) -> None:
         tensors = pack(state_map(torch.clone, state), "state/")
@@ -157,4 +164,4 @@ def _numbers(metrics: dict[str, Tensor]) -> dict[str, float]:
 
 
 class LostError(FedpubError):
-    """The site does not have what the coordinator takes it to have; it must begin anew."""
+    """The site lacks a state that the coordinator relies on; it must begin anew."""

@@ -112,7 +112,7 @@ class Preparation:
         return {"setup_bytes_up": up, "setup_bytes_down": down, "setup_seconds": time.monotonic() - began}
 
     def problem(self, known: Known, step: int, server: State, client: int, upload: Message) -> str | None:
-        """Why a set-up upload is refused; None if it is good."""
+        """Why a set-up upload is refused; None if it is valid."""
         assert isinstance(self.algorithm, NeedsSetup)
         extra = sorted(upload.names - self.algorithm.uploads)
         if extra:

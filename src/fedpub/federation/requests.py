@@ -31,7 +31,7 @@ OnEvent = Callable[[int | None, str, int, str], None]
 
 @dataclass(frozen=True)
 class Terms:
-    """How a federation deals with sites that are slow, silent or wrong."""
+    """How a federation treats sites that are slow, silent or wrong."""
 
     deadline: float = 300.0
     """Seconds that a site has to answer."""
@@ -68,7 +68,7 @@ class Requests:
         for client, data in self.exchange(messages, self.terms.deadline).items():
             try:
                 answers[client] = decode(data, self.terms.max_message * 2**20), len(data)
-            except Exception as error:  # whatever one site sent: the others' answers are good
+            except Exception as error:  # whatever one site sent, the others' answers are still used
                 self.event(client, "refused", number, printable(error))
         return answers
 

@@ -1,8 +1,8 @@
-"""One client that computes for itself: what a site answers to the coordinator's messages.
+"""One client on its own: how a site answers the coordinator's messages.
 
-Everything that must outlast a process is in the site's folder, written before an answer leaves: the state after the
+Everything that must survive a restart is in the site's folder, written before an answer leaves: the state after the
 last round, the state before it, and the answer itself. The same message again gets the same answer. A round that the
-coordinator did not count, as its answer came too late, is taken back: the state before it is still there.
+coordinator did not count, because its answer came too late, is rolled back: the state before it is still there.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Site:
     def __init__(self, folder: Path, name: str, source: Callable[[], Source], agreed: Experiment | None = None) -> None:
         self.folder, self.name, self._load, self._agreed = folder, name, source, agreed
         self._parts: dict[str, Part] = {}
-        self.news, self.finished = "", False  # for whoever watches
+        self.news, self.finished = "", False  # for display
         self._kept: tuple[Path, int] | None = None  # the run and round whose model is in the folder
 
     @cached_property
@@ -56,20 +56,25 @@ class Site:
         return self._load()
 
     def answer(self, envelope: bytes) -> bytes:
-        """The answer to a message; whatever is wrong with it is said in an answer, too."""
+        """The answer to a message; problems are reported in an answer as well."""
         try:
             asked = decode(envelope)
             handler = _HANDLERS.get(asked.kind)
             if handler is None:
-                raise FedpubError(f"a message of the kind {asked.kind!r} is unknown here; both ends need one version")
+                raise FedpubError(f"unknown kind of message {asked.kind!r}; both ends need the same version of fedpub")
             run = str(asked.fields.get("run"))
             if not RUN.fullmatch(run):
-                raise FedpubError(f"a message of the run {shortened(run)}: that is not the name of a run")
+                raise FedpubError(f"a message of the run {shortened(run)}, which is not the name of a run")
             check_fields(asked, ASKED[asked.kind])
             return handler(self, run, asked, hashlib.sha256(envelope).hexdigest())
         except LostError as error:
+<<<<<<< HEAD
             return encode(Envelope("lost", {"reason": printable(error)}))
         except Exception as error:  # whatever a stranger's message holds: whoever asks next is answered, too
+=======
+            return encode(Envelope("lost", {"reason": printable(error)}, {}))
+        except Exception as error:  # whatever a message holds, the next one is answered
+>>>>>>> 7673f10 (federation: docstrings, comments and messages in plain English)
             reason = printable(str(error) or type(error).__name__)
             self.news = f"refused what the coordinator asked for: {reason}"
             return encode(Envelope("refused", {"reason": reason}))
@@ -84,7 +89,7 @@ class Site:
             self._parts = {run: self._part(run, held)}  # one run at a time: data is large
             if held["digest"] != subgraph_digest(self._parts[run].own):
                 self._parts = {}
-                raise FedpubError(f"site {self.name!r} has other data than it began the run with; restore that data")
+                raise FedpubError(f"the data of site {self.name!r} changed after the run began; restore the old data")
         return self._parts[run]
 
     def _part(self, run: str, held: dict[str, Any]) -> Part:
@@ -103,13 +108,13 @@ class Site:
         return encode(Envelope("hello", fields))
 
     def _begin(self, run: str, asked: Envelope, digest: str) -> bytes:
-        """Remember what the run is. The same beginning again, which may come late, forgets nothing."""
+        """Store what the run is about. The same message again, perhaps delayed, discards nothing."""
         folder = self._run_folder(run)
         held = {name: asked.fields[name] for name in (*TERMS, "attempt")}
         part = self._part(run, held)
         self._ledger(run).begin(_terms("begin", held), held["attempt"])
         if held["attempt"] > self._attempt(folder):
-            (folder / "begin.json").unlink(missing_ok=True)  # killed from here on, the site has not begun
+            (folder / "begin.json").unlink(missing_ok=True)  # if the site is killed from here on, it has not begun
             for old in folder.glob("*.safetensors"):
                 old.unlink()
             part.save("round-0", part.algorithm.init_client(part.w0, 1), b"")
@@ -124,12 +129,12 @@ class Site:
         return int(json.loads(path.read_text(encoding="utf-8"))["attempt"]) if path.is_file() else -1
 
     def _ledger(self, run: str) -> Ledger:
-        """What was asked in this run, which is the only one that the site takes part in."""
+        """What was asked in this run, the only one in which the site takes part."""
         for other in self.folder.glob(f"runs/*/{LEDGER}"):
             if other.parent.name != run:
                 raise FedpubError(
-                    f"site {self.name!r} has agreed to one run and taken part in {other.parent.name}; for another one "
-                    "its owner moves the folder runs away"
+                    f"site {self.name!r} has agreed to one run and takes part in {other.parent.name}; for another run "
+                    "its owner moves the site's folder runs away"
                 )
         return Ledger.open(self._run_folder(run))
 
@@ -148,12 +153,17 @@ class Site:
         check_declared(part.algorithm, up[0])
         answer = encode(Envelope("setup", {"step": step}, up[0]))
         part.save(name, states[0], answer)
-        part.__dict__.pop("data", None)  # made of what set-up left
+        part.__dict__.pop("data", None)  # it depends on the result of the set-up
         return answer
 
     def _ready(self, run: str, asked: Envelope, digest: str) -> bytes:
+<<<<<<< HEAD
         """What the coordinator shows of a client before its first round, after its method's set-up."""
         return encode(Envelope("ready", _first_numbers(self.part(run))))
+=======
+        """The first metrics and sizes, after the method's set-up and before the first round."""
+        return encode(Envelope("ready", _first_numbers(self.part(run)), {}))
+>>>>>>> 7673f10 (federation: docstrings, comments and messages in plain English)
 
     def _round(self, run: str, asked: Envelope, digest: str) -> bytes:
         part, number, base = self.part(run), asked.fields["round"], asked.fields["base"]
@@ -161,7 +171,7 @@ class Site:
         if not base < number:
             raise FedpubError(f"round {number} cannot follow round {base}")
         if number > rounds:
-            raise FedpubError(f"round {number} is more than the {rounds} rounds of the run")
+            raise FedpubError(f"round {number} is beyond the {rounds} rounds of the run")
         if number < ledger.newest:
             raise FedpubError(f"round {number} is over: this site has answered round {ledger.newest}")
         ledger.check(question, digest)
@@ -204,7 +214,7 @@ class Site:
         return encode(Envelope("finished", {}))
 
     def _join(self, run: str, asked: Envelope, digest: str) -> bytes:
-        """Become like the members of a finished run; nothing of it is needed after a restart."""
+        """Join a finished run: one of two steps; a restart needs nothing of it."""
         check_epochs(asked.fields["epochs"])
         held, question = {name: asked.fields[name] for name in TERMS}, f"join {asked.fields['step']}"
         ledger = self._ledger(run)
@@ -231,9 +241,10 @@ class Site:
         return answer
 
     def _keep_model(self, part: Part, state: State, base: int, best: int) -> None:
-        """The personal model of the best round so far, for use without the federation.
+        """Save the personal model of the best round so far, for use without the federation.
 
-        The site's state has not changed since `base`: if the best round is not before that, this is its model there.
+        The site's state has not changed since `base`: unless the best round is earlier, this is its model of that
+        round.
         """
         if not best or best < base or self._kept == (part.folder, best):
             return
@@ -255,7 +266,7 @@ class Site:
 
 
 def check_agreed(asked: Experiment, agreed: Experiment | None) -> None:
-    """That the coordinator asks for what was agreed on; the graph's name and the device are each side's own."""
+    """Raise an error unless the coordinator asks for what was agreed; name of the graph and device may differ."""
     if agreed is None:
         return
     theirs, ours = ({**vars(one), **one.options} for one in (asked, agreed))
@@ -263,8 +274,12 @@ def check_agreed(asked: Experiment, agreed: Experiment | None) -> None:
         if name not in ("dataset", "device", "options") and theirs.get(name) != ours.get(name):
             raise FedpubError(
                 f"the coordinator asks for {name} {theirs.get(name)!r}, but this site has agreed to "
+<<<<<<< HEAD
                 f"{ours.get(name)!r}; settle it with the coordinator, then start the site with `experiment` and what "
                 "was agreed"
+=======
+                f"{ours.get(name)!r}; settle it with the coordinator, then start the site with the agreed --experiment"
+>>>>>>> 7673f10 (federation: docstrings, comments and messages in plain English)
             )
 
 
@@ -285,10 +300,21 @@ def _terms(what: str, held: Mapping[str, Any]) -> str:
 
 
 def _with_feedback(envelope: Envelope, residual: Tree, precision: Precision) -> tuple[Envelope, Tree]:
+<<<<<<< HEAD
     """A message whose trees carry what rounding lost the last time, and what it loses now."""
     message = envelope.message
     message = message | {
         part: {
+=======
+    """A message with the rounding error of the last round added to its trees, and its own rounding error."""
+    message: Message = dict(envelope.message)
+    active = tree(message.get("active", {}))
+    lost: Tree = {}
+    for part, content in envelope.message.items():
+        if part == "active" or not isinstance(content, dict):
+            continue
+        message[part] = {
+>>>>>>> 7673f10 (federation: docstrings, comments and messages in plain English)
             name: leaf + residual[f"{part}.{name}"] if f"{part}.{name}" in residual else leaf
             for name, leaf in content.items()
         }

@@ -1,10 +1,10 @@
-"""What the fields of a message may hold, in either direction: checked here, before anybody uses them."""
+"""Rules for the fields of messages in both directions, checked before the fields are used."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from reprlib import repr as shortened  # what a stranger wrote may be long
+from reprlib import repr as shortened  # values from outside may be long
 from typing import Any
 
 from fedpub.core.best import DIGITS, rounded_loss
@@ -17,10 +17,10 @@ MOST_SITES = 100_000
 MOST_FEATURES = 1_000_000
 MOST_CLASSES = 10_000
 MOST_EXAMPLES = 1_000_000_000
-MOST_LOSS = 1e30  # of a validation node; features as they come, such as amounts of money, make large ones
+MOST_LOSS = 1e30  # per validation node; raw features, such as amounts of money, cause large ones
 LONGEST_TEXT = 100_000  # of an experiment
 
-Rule = tuple[Callable[[Any], bool], str]  # whether a value is as it should be, and how that is
+Rule = tuple[Callable[[Any], bool], str]  # whether a value is valid, and a description of valid values
 
 
 def _count(most: int) -> Rule:
@@ -52,7 +52,7 @@ def _shares(most: int) -> Rule:
 
 
 def is_metric(name: str, value: Any) -> bool:
-    """From 0 to 1, a loss to `MOST_LOSS`; NaN: an empty set has no accuracy."""
+    """Whether a value is from 0 to 1, or up to `MOST_LOSS` for a loss, or NaN: an empty set has no accuracy."""
     return type(value) is float and (math.isnan(value) or 0 <= value <= (MOST_LOSS if name == "val_loss" else 1))
 
 
@@ -68,7 +68,7 @@ _PART: dict[str, Rule] = {
     "precision": _one_of(*PRECISIONS),
 }
 _FIRST: dict[str, Rule] = {
-    "metrics": (_metrics, "numbers from 0 to 1 by name, but a loss from 0 on"),
+    "metrics": (_metrics, "numbers by name, from 0 to 1 or, for a loss, from 0"),
     "test_size": _count(MOST_EXAMPLES),
     "idle": (lambda value: isinstance(value, bool), "true or false"),
 }
@@ -92,7 +92,7 @@ ANSWERED: dict[str, dict[str, Rule]] = {
 
 
 def check_fields(envelope: Envelope, rules: Mapping[str, Rule]) -> None:
-    """That a message has these fields and that each holds what it may."""
+    """Raise an error unless a message has these fields and each is valid."""
     for name, (good, words) in rules.items():
         if name not in envelope.fields:
             raise FedpubError(f"the message {shortened(envelope.kind)} lacks {name}")
@@ -109,9 +109,9 @@ def _seen(value: Any) -> str:
 
 
 def rounded_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Metrics as they leave a site, with four digits, which are enough to look at and to choose by.
+    """Metrics as they leave a site, with four digits, which are enough for display and selection.
 
-    The validation value is a count of right answers, by which rounds are compared: it stays as it is.
+    The validation value counts correct answers and decides between rounds: it is not rounded.
     """
     return {name: _rounded(name, value) for name, value in metrics.items()}
 

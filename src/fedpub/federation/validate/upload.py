@@ -1,4 +1,4 @@
-"""What an answer must look like before it may reach the aggregate."""
+"""Checks of an answer before it reaches the aggregate."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _wrong_numbers(fields: Any, metrics: tuple[str, ...], number: int) -> str | 
 
 
 def most_examples(test_size: int, ratios: Ratios) -> int:
-    """How many training examples a site can have that said how many it is tested on: far more than its share."""
+    """The most training examples that a site with that many test examples can have, with a wide margin."""
     train, _, test = ratios
     return min(MOST_EXAMPLES, int(FAR * (test_size + FAR) * max(1, train / test))) if test else MOST_EXAMPLES
 
