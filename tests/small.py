@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from fedpub.algorithms import Algorithm, Context
-from fedpub.algorithms.protocol import MakesNet
 from fedpub.cli import main
 from fedpub.core.tree import Tree
 from fedpub.data.clients.split import Split
@@ -84,7 +83,7 @@ def context(model: Model | None = None, **changes) -> Context:
 
 def made_for(method: Algorithm, ctx: Context) -> Context:
     """The context with what the method makes of its model, as an experiment has it."""
-    return replace(ctx, model=method.net(ctx.model, ctx.task)) if isinstance(method, MakesNet) else ctx
+    return replace(ctx, model=method.net(ctx.model, ctx.task))
 
 
 def random_tree(model: Model, clients: int | None = None, seed: int = 0) -> Tree:

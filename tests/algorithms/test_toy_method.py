@@ -10,20 +10,22 @@ import pytest
 from test_federation import InProcessSites, assert_same_rows, coordinator, play
 from torch import Tensor
 
-from fedpub.algorithms import METHODS, Context, FedAvg
+from fedpub.algorithms import METHODS, Algorithm, Context
 from fedpub.algorithms.protocol import Notes
-from fedpub.core.tree import Message, State, tree
+from fedpub.algorithms.training import weighted_mean
+from fedpub.core.message import Message
+from fedpub.core.tree import State, tree
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.report.load import load
-from fedpub.report.summary import tables
+from fedpub.report.text import titled
 from fedpub.runs.simulated import run
 
 SETTINGS = {"method": "slow", "hidden": 8, "rounds": 4, "dtype": "float64"}
 
 
 @dataclass(frozen=True)
-class Slow(FedAvg):
+class Slow(Algorithm):
     """The server moves a part of the way: θ̄ ← θ̄ + s (Σ_k (N_k / N) θ_k − θ̄)."""
 
     title: ClassVar[str] = "Slow-Avg"
@@ -38,11 +40,15 @@ class Slow(FedAvg):
     def defaults(self) -> Mapping[str, Any]:
         return {"dropout": 0.25}
 
+    @property
+    def uploads(self) -> frozenset[str]:
+        return frozenset({"weights", "size"})
+
     def server(self, ctx: Context, server: State, ids: Tensor, up: Message) -> tuple[State, Notes]:
-        mean, notes = super().server(ctx, server, ids, up)
-        before = tree(server["weights"])
-        moved = {name: before[name].lerp(leaf, self.share) for name, leaf in tree(mean["weights"]).items()}
-        return {"weights": moved}, notes
+        mean = weighted_mean(up)
+        return {
+            "weights": {name: old.lerp(mean[name], self.share) for name, old in tree(server["weights"]).items()}
+        }, {}
 
 
 @pytest.fixture(autouse=True)
@@ -80,5 +86,5 @@ def test_all_the_way_is_fedavg_and_half_the_way_is_not(graph_file):
 
 def test_a_report_shows_its_title(graph_file, tmp_path):
     run(Experiment(graph_file, **SETTINGS), tmp_path / "run")
-    (table,) = tables(load([tmp_path / "run"])[0])
-    assert [line.method for line in table.lines] == ["Slow-Avg"]
+    runs, _ = load([tmp_path / "run"])
+    assert [titled(one.label) for one in runs] == ["Slow-Avg"]

@@ -156,7 +156,7 @@ def test_ranges_are_checked_after_defaults():
 def test_only_a_method_that_says_so_gets_the_whole_graph(graph_file):
     for method in METHODS:
         made = Experiment(graph_file, method=method, **SMALL).resolve()
-        assert made.undivided == (method == "oracle")
+        assert made.algorithm.undivided == (method == "oracle")
     assert len(prepare(Experiment(graph_file, method="oracle").resolve()).federation.subgraphs) == 1
 
 

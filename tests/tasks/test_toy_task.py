@@ -72,7 +72,7 @@ class Crowded(Task):
         right_N, wrong_N = ((output_N > 0.5) == data.y_N.bool()).double(), (output_N - data.y_N) ** 2
         val, test = data.val_report, data.test_report
         found = {"val": _mean(right_N, val), "val_loss": _mean(wrong_N, val)}
-        return found | {"test": _mean(right_N, test), "test_error": _mean(wrong_N, test)}
+        return found | {"test": _mean(right_N, test), "test_error": _mean(wrong_N.clamp(max=1), test)}
 
     def sizes(self, held: Sequence[Subgraph], report: Report | None = None) -> Tensor:
         return torch.bincount(_tested(held, report)[0], minlength=report.num_clients if report else len(held))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -30,6 +30,21 @@ class Algorithm(Protocol):
     gives it away and continues with the returned one. A method that looks at the values of tensors (to branch on them)
     says so by a property `looks_at_values`; all others can be recorded on a GPU.
     """
+
+    undivided: ClassVar[bool] = False  # whether it trains on the whole graph in one place, which no federation has
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """Settings of the experiment for which it has defaults of its own."""
+        return {}
+
+    def adapted(self, dataset: str, scenario: str) -> Algorithm:
+        """Itself with every hyper-parameter that was left open, for a data set and a scenario."""
+        return self
+
+    def net(self, chosen: Model, task: Task) -> Model:
+        """The model that it trains if this one was chosen."""
+        return chosen
 
     @property
     def uploads(self) -> frozenset[str]:
@@ -131,21 +146,6 @@ class NeedsSetup(Protocol):
     """A method whose clients exchange something before the rounds."""
 
     def setup(self) -> Setup: ...
-
-
-@runtime_checkable
-class MakesNet(Protocol):
-    """A method that makes its own of the model that was asked for."""
-
-    def net(self, chosen: Model, task: Task) -> Model: ...
-
-
-@runtime_checkable
-class Adapts(Protocol):
-    """A method some of whose hyper-parameters, where they are left open, depend on the data."""
-
-    def adapted(self, dataset: str, scenario: str) -> Algorithm:
-        """Itself with nothing left open, for a data set and a scenario."""
 
 
 @runtime_checkable

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fedpub.algorithms import ALSO_CALLED, METHODS, Algorithm, Context, check_owned
-from fedpub.algorithms.protocol import Adapts, Defence, MakesNet
+from fedpub.algorithms.protocol import Defence
 from fedpub.core.checks import check_types
 from fedpub.data import datasets
 from fedpub.data.clients.partition import default_scenario
@@ -72,7 +72,7 @@ class Plan:
             experiment = replace(experiment, model=OBJECT + type(model).__name__)
         algorithm = algorithm_of(experiment) if algorithm is None else _adapted(algorithm, experiment)
         usual = defaults(experiment.dataset, experiment.clients, experiment.seed, TASKS[experiment.task])
-        usual |= getattr(algorithm, "defaults", {})
+        usual |= algorithm.defaults
         filled = replace(
             experiment,
             **{name: value for name, value in usual.items() if getattr(experiment, name) is None},
@@ -86,7 +86,7 @@ class Plan:
         plan = Plan(
             experiment=filled,
             algorithm=algorithm,
-            model=algorithm.net(model, task) if isinstance(algorithm, MakesNet) else model,
+            model=algorithm.net(model, task),
             task=task,
             device=checked_device(filled.device),
             dtype=getattr(torch, filled.dtype),
@@ -98,12 +98,6 @@ class Plan:
     def resolve(self) -> Plan:
         """Itself, so that a function can be given an experiment or its plan."""
         return self
-
-    @property
-    def undivided(self) -> bool:
-        """Whether the method trains on the whole graph, which no federation can."""
-        found: bool = getattr(self.algorithm, "undivided", False)
-        return found
 
     @cached_property
     def context(self) -> Context:
@@ -142,8 +136,7 @@ def algorithm_of(experiment: Experiment) -> Algorithm:
 
 def _adapted(algorithm: Algorithm, experiment: Experiment) -> Algorithm:
     """The method, with its own defaults for the data where it leaves something open."""
-    scenario = experiment.scenario or default_scenario(experiment.clients)
-    return algorithm.adapted(experiment.dataset, scenario) if isinstance(algorithm, Adapts) else algorithm
+    return algorithm.adapted(experiment.dataset, experiment.scenario or default_scenario(experiment.clients))
 
 
 def _options(algorithm: Algorithm) -> dict[str, Any]:

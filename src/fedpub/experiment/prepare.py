@@ -38,7 +38,7 @@ def prepare(plan: Plan, root: Path | None = None, chunk: int | None = None, grap
     parts = cached_partition(graph, plan.scenario, clients, plan.data_seed, plan.alpha)
     how = (graph, parts.nodes, plan.data_seed, plan.ratios, plan.model.propagation)
     report = None
-    if plan.undivided:
+    if plan.algorithm.undivided:
         everything, report = plan.task.undivided(*how)
         subgraphs = [everything]
     else:

@@ -48,7 +48,7 @@ class Coordinator:
     ) -> None:
         self.plan, self.run, self.sites, self.terms = experiment.resolve(), run, list(sites), terms
         self.algorithm, self.ctx = self.plan.algorithm, self.plan.context
-        if self.plan.undivided:
+        if self.algorithm.undivided:
             method = self.plan.experiment.method
 <<<<<<< HEAD
             raise FedpubError(f"`method={method}` needs all data in one place: it cannot be deployed; use fedpub run")

@@ -113,7 +113,7 @@ def compare(
     is not run again."""
     data: tuple[object, Prepared] | None = None
     for cell, method, made in planned:
-        key = (cell, made.data_seed, made.experiment.model, made.ratios, made.experiment.task, made.undivided)
+        key = (cell, made.data_seed, made.experiment.model, made.ratios, made.experiment.task, made.algorithm.undivided)
         if data is None or data[0] != key:
             data = (key, prepare(made, root))
         path = None

@@ -96,8 +96,8 @@ class Task(Protocol):
         """The mean training loss of every client, [K]; zero for a client that has nothing to train on."""
 
     def evaluate(self, model: Model, w: Tree, data: Clients) -> dict[str, Tensor]:
-        """`val` and `test` by the metric, one more as `test_…`, and `val_loss`, the mean loss on the validation set, of
-        every reported client, [R], double; NaN without any example."""
+        """`val` and `test` by the metric, one more as `test_…`, all from 0 to 1, and `val_loss`, the mean loss on the
+        validation set, from 0 on; of every reported client, [R], double; NaN without any example."""
 
     def sizes(self, held: Sequence[Subgraph], report: Report | None = None) -> Tensor:
         """How many test examples each reported client has, [R]; `report` where it is not every client on its own."""
