@@ -31,21 +31,6 @@ class Algorithm(Protocol):
     says so by a property `looks_at_values`; all others can be recorded on a GPU.
     """
 
-    undivided: ClassVar[bool] = False  # whether it trains on the whole graph in one place, which no federation has
-
-    @property
-    def defaults(self) -> Mapping[str, Any]:
-        """Settings of the experiment for which it has defaults of its own."""
-        return {}
-
-    def adapted(self, dataset: str, scenario: str) -> Algorithm:
-        """Itself with every hyper-parameter that was left open, for a data set and a scenario."""
-        return self
-
-    def net(self, chosen: Model, task: Task) -> Model:
-        """The model that it trains if this one was chosen."""
-        return chosen
-
     @property
     def uploads(self) -> frozenset[str]:
         """All that may ever leave a client; the engines enforce it."""
@@ -90,6 +75,23 @@ class Algorithm(Protocol):
     def shares(self, newcomer: Tensor, members_K: Tensor) -> Tensor:
         """The members' shares in the first model of a client with this fingerprint, [1, K]."""
         return torch.full((1, len(members_K)), 1 / len(members_K), dtype=torch.float64)
+
+    # What an experiment asks of a method before anything is computed.
+
+    undivided: ClassVar[bool] = False  # whether it trains on the whole graph in one place, which no federation has
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """Settings of the experiment for which it has defaults of its own."""
+        return {}
+
+    def adapted(self, dataset: str, scenario: str) -> Algorithm:
+        """Itself with every hyper-parameter that was left open, for a data set and a scenario."""
+        return self
+
+    def net(self, chosen: Model, task: Task) -> Model:
+        """The model that it trains if this one was chosen."""
+        return chosen
 
 
 class Setup(Protocol):
