@@ -49,6 +49,28 @@ class Mutant:
 
 M = Mutant
 TABLE = (
+    # messages
+    M(
+        "message-forgets-what-is-sent",
+        "core/message.py",
+        "return Message(self.parts | parts, self.sent)",
+        "return Message(self.parts | parts)",
+        "core/test_message.py::test_what_is_replaced_does_not_change_what_is_sent",
+    ),
+    M(
+        "message-hides-what-is-sent",
+        "core/message.py",
+        "return {*self.parts, SENT} if self.sent else set(self.parts)",
+        "return set(self.parts)",
+        "core/test_message.py::test_which_entries_are_sent_is_something_that_is_disclosed",
+    ),
+    M(
+        "declared-without-plus-s-numbers",
+        "algorithms/fedpub_plus.py",
+        "return like | (dict.fromkeys(SHARED, number) if self.choose else {})",
+        "return like",
+        "algorithms/test_methods.py::test_an_upload_looks_as_the_method_declares",
+    ),
     # algorithms
     M(
         "alpha-transposed",
@@ -59,14 +81,14 @@ TABLE = (
     ),
     M(
         "communities-threshold-above",
-        "algorithms/fedpub.py",
+        "algorithms/fedpub_options.py",
         "EXPLICIT = 0.5 ",
         "EXPLICIT = 0.501 ",
         "algorithms/test_methods.py::test_a_similarity_of_exactly_a_half_is_a_community",
     ),
     M(
         "communities-threshold-below",
-        "algorithms/fedpub.py",
+        "algorithms/fedpub_options.py",
         "EXPLICIT = 0.5 ",
         "EXPLICIT = 0.499 ",
         "algorithms/test_methods.py::test_a_similarity_of_exactly_a_half_is_a_community",

@@ -39,16 +39,18 @@ from fedpub.core.kernels import average_sent
 from fedpub.core.message import Message
 from fedpub.core.optim import adam_step
 from fedpub.core.tree import State, Tree, pack, select, state_map, tree_map, unpack, update
+from fedpub.data.clients.stack import stack
+from fedpub.data.synthetic import communities_graph
 from fedpub.engine.cuda_graph import looks_at_values
-from fedpub.engine.rounds import sparsity
+from fedpub.engine.rounds import drawn_weights, sparsity
 from fedpub.engine.simulate import Federation, simulate
 from fedpub.engine.size import message_bytes
 from fedpub.models import GCN, Dropout, GraphSAGE, Model
 from fedpub.models.base import dropout_seeds
 from fedpub.models.proxy import P_OUT, feature_proxy, proxy_structure, random_proxy
-from fedpub.tasks import Step
+from fedpub.tasks import LinkPrediction, NodeClassification, Step, Task
 from fedpub.tasks import base as tasks_base
-from small import SEEN_X, assert_trees_equal, context, made_for, random_tree, small_clients, subgraphs
+from small import SEEN_X, TINY, assert_trees_equal, context, made_for, random_tree, small_clients, subgraphs
 
 LN3 = math.log(3)
 
@@ -791,6 +793,20 @@ UPLOADS: dict[Algorithm, set[str]] = {
 def test_every_method_is_in_the_list() -> None:
     with_setup = {FedGNN, FedSage}  # theirs are in test_setup.py
     assert {type(method) for method in UPLOADS} | with_setup == set(METHODS.values())
+
+
+@pytest.mark.parametrize("task", [NodeClassification(), LinkPrediction(4, "mlp")], ids=["nodes", "links"])
+@pytest.mark.parametrize("method", UPLOADS, ids=map(short, UPLOADS))
+def test_an_upload_looks_as_the_method_declares(method: Algorithm, task: Task) -> None:
+    """A coordinator refuses what is unlike this, without having seen a client's data."""
+    ctx = made_for(method, replace(context(), task=task))
+    graph = communities_graph("tiny", TINY)
+    own = task.divide(graph, (torch.arange(graph.num_nodes),), 0, (0.5, 0.25, 0.25), ctx.model.propagation)
+    data = stack(own, graph.num_classes, dtype=torch.float64)
+    w0 = drawn_weights(ctx, graph.num_features, graph.num_classes)
+    message = method.send(method.init_server(w0, 1), data.ids_K)
+    _, up, _ = method.client(ctx, method.init_client(w0, 1), message, data)
+    assert up.unlike(method.upload_like(ctx, w0, graph.num_classes)) is None
 
 
 @pytest.mark.parametrize(("method", "names"), UPLOADS.items(), ids=map(short, UPLOADS))

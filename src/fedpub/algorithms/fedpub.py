@@ -21,17 +21,17 @@ nobody did. Line numbers are those of Algorithm 1 (client) and Algorithm 2 (serv
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from fedpub.algorithms import official
+from fedpub.algorithms.fedpub_options import Options
 from fedpub.algorithms.masks import MASK, first_masks, forget_unseen, masked, with_masks
-from fedpub.algorithms.measures import Functions, Gradients, Labels, Measure, Nothing, Parameters
-from fedpub.algorithms.protocol import Algorithm, Context, Notes
+from fedpub.algorithms.measures import Functions
+from fedpub.algorithms.protocol import Context, Notes
 from fedpub.algorithms.similarity import attention, cosine, nearest
 from fedpub.algorithms.training import adopt, optimiser_of, train
 from fedpub.core.kernels import average_sent, sent_entries
@@ -39,65 +39,11 @@ from fedpub.core.message import SENT, Message
 from fedpub.core.optim import adam_init
 from fedpub.core.tree import State, Tree, select, stacked, tensor, tree, tree_map, update
 from fedpub.data.clients.stack import Clients
-from fedpub.data.synthetic import SYNTHETIC
-from fedpub.errors import FedpubError
-from fedpub.models.proxy import P_OUT, ProxyKind
-
-TAU, TAU_OVERLAPPING, TAU_SYNTHETIC = 3.0, 5.0, 10.0
-EXPLICIT = 0.5  # similarity within a community, where communities are explicit
 
 
 @dataclass(frozen=True)
-class FedPub(Algorithm):
+class FedPub(Options):
     title: ClassVar[str] = "FED-PUB"
-
-    tau: float | None = None
-    """Sharpness of averaging by similarity. (default: 3; 5 for overlapping clients, 10 for synthetic graphs)"""
-    lambda1: float = 0.001
-    """Strength of the L1 penalty on masks; 0 for none. It prunes entries whose steps, at most `mask_lr` times the
-    learning rate, are below `lambda1` times the learning rate."""
-    lambda2: float = 0.001
-    """Strength of the proximal term; no effect with one local epoch, which starts where the term is zero."""
-    mask_lr: float = 1.0
-    """Learning rate of the masks, as a multiple of `lr`; 10 with a `lambda1` of 6 prunes four fifths."""
-    masks: bool = True
-    """Personal masks on every weight matrix."""
-    similarity: bool = True
-    """Averaging by similarity; without it, uniform averaging."""
-    measure: Literal["function", "parameter", "gradient", "label"] = "function"
-    """Measure of similarity; label uploads label counts, for comparison only."""
-    proxy: ProxyKind = "sbm"
-    """Proxy graph of functional embeddings: block model, Erdős-Rényi, one node, or the client's own features."""
-    embedding: Literal["client", "server"] = "client"
-    """Place where functional embeddings are computed; server uploads the masked weights, if there are masks."""
-    communities: Literal["implicit", "explicit"] = "implicit"
-    """Averaging over all clients (implicit), or over those with a similarity of at least 0.5 (explicit)."""
-    neighbours: int = 0
-    """Neighbour count: most similar clients to average over, including the client itself; 0 for all."""
-    official: bool = False
-    """Behaviour of the published code: penalties without effect, masks pruned below `lambda1` in evaluation, no edges
-    between blocks of the proxy graph, weight decay 1e-6 by default."""
-
-    def __post_init__(self) -> None:
-        if self.embedding == "server" and self.proxy == "feature":
-            raise FedpubError("`proxy=feature` needs a client's own features; leave out `embedding=server`")
-        by_embedding = self.similarity and self.measure == "function" and self.communities == "implicit"
-        if self.neighbours and not by_embedding:
-            raise FedpubError(
-                f"`neighbours={self.neighbours}` needs functional embeddings and implicit communities; "
-                "leave it out, or `measure`, `communities` and `similarity=False`"
-            )
-
-    def adapted(self, dataset: str, scenario: str) -> FedPub:
-        """With the paper's tau."""
-        if self.tau is not None:
-            return self
-        tau = TAU_OVERLAPPING if scenario == "overlapping" else TAU
-        return replace(self, tau=TAU_SYNTHETIC if dataset in SYNTHETIC else tau)
-
-    @property
-    def defaults(self) -> Mapping[str, Any]:
-        return {"weight_decay": official.WEIGHT_DECAY} if self.official else {}
 
     # Algorithm 1: the client
 
@@ -127,10 +73,6 @@ class FedPub(Algorithm):
         up: State = {"weights": weights, **self.compared.upload(ctx, self.masked(own), data)}
         return own, Message(up, tree_map(sent_entries, masks) if SENT in self.uploads else {}), loss_K  # line 7
 
-    def pace(self, data: Clients) -> float | Tensor:
-        """The share of their learning rate at which a client's masks learn; one for all, or [K]."""
-        return 1.0
-
     def masked(self, own: State) -> Tree:
         """θ ⊙ μ."""
         masks = official.pruned(tree(own["masks"]), self.lambda1) if self.official else tree(own["masks"])
@@ -154,7 +96,7 @@ class FedPub(Algorithm):
             notes = {"left_out": left_out_K}
         else:
             similarity_KK = self.compared.similarity(ctx, up, last)  # S(i, j)
-            alpha_KK = attention(similarity_KK, self.tau, EXPLICIT if self.communities == "explicit" else None)
+            alpha_KK = attention(similarity_KK, self.tau, self.threshold)  # α_ij
             notes = {"similarity": similarity_KK}
         mean = average_sent(alpha_KK, up.tree("weights"), up.sent, last)  # line 8: θ̄_i ← Σ_j α_ij θ_j
         return update(server, ids, {"weights": mean}), notes
@@ -166,39 +108,10 @@ class FedPub(Algorithm):
         assert self.tau is not None, "the experiment resolves tau"
         return attention(cosine(torch.cat([newcomer, members_K]))[:1, 1:], self.tau)
 
-    # What its options mean
-
-    @property
-    def uploads(self) -> frozenset[str]:
-        pruned = {SENT} if self.masks and not self.official else set()
-        return frozenset({"weights"} | pruned | self.compared.uploads)
+    # What its messages look like
 
     def upload_like(self, ctx: Context, w0: Tree, num_classes: int) -> Message:
         own = FedPub.init_client(self, w0, 1)
         weights, masks = tree(own["weights"]), tree(own["masks"])
         like: State = {"weights": weights, **self.compared.upload_like(ctx, weights, num_classes)}
         return Message(like, tree_map(sent_entries, masks) if SENT in self.uploads else {})
-
-    @property
-    def notes(self) -> Mapping[str, int]:
-        # With neighbours no K by K matrix is made: the share of attention that each client leaves out is reported.
-        return {"left_out": 1} if self.neighbours else {"similarity": 2}
-
-    @property
-    def looks_at_values(self) -> bool:
-        return bool(self.measure == "label" or self.proxy == "feature" or self.neighbours)
-
-    @property
-    def penalties(self) -> tuple[float, float]:
-        """λ1 and λ2."""
-        return official.PENALTIES if self.official else (self.lambda1, self.lambda2)
-
-    @property
-    def compared(self) -> Measure:
-        """What clients are compared by."""
-        if not self.similarity:
-            return Nothing()
-        if self.measure == "function":
-            p_out, prunes = official.P_OUT if self.official else P_OUT, bool(self.masks and self.penalties[0])
-            return Functions(self.proxy, p_out, self.embedding == "server", self.masks, prunes)
-        return {"parameter": Parameters, "gradient": Gradients, "label": Labels}[self.measure]()

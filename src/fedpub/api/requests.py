@@ -78,8 +78,8 @@ def _check_object(kind: str, thing: Any, protocol: Any) -> None:
     for name in (*vars(protocol), *protocol.__annotations__):
         if not name.startswith("_") and not hasattr(thing, name):
             raise FedpubError(
-                f"the {kind} {type(thing).__name__} lacks {name!r}; give a name, or an object with all that "
-                f"{protocol.__module__}.{protocol.__name__} has"
+                f"the {kind} {type(thing).__name__} lacks {name!r}; give a name, or an object whose class "
+                f"inherits from {protocol.__module__}.{protocol.__name__}"
             )
 
 
