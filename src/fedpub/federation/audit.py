@@ -65,11 +65,7 @@ def _last(site: Site) -> Found:
     ]
     if not answers:
         raise FedpubError(
-<<<<<<< HEAD
-            f"site {site.name!r} has sent nothing yet; `experiment=config.json` shows what it would send in such a run"
-=======
-            f"site {site.name!r} has sent nothing yet; see what it would send with --experiment config.json"
->>>>>>> 7673f10 (federation: docstrings, comments and messages in plain English)
+            f"site {site.name!r} has sent nothing yet; see what it would send with `experiment=config.json`"
         )
     flat, _ = read_tensors(answers[-1])
     what = re.sub("-", " ", answers[-1].stem)

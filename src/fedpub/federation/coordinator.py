@@ -50,11 +50,7 @@ class Coordinator:
         self.algorithm, self.ctx = self.plan.algorithm, self.plan.context
         if self.algorithm.undivided:
             method = self.plan.experiment.method
-<<<<<<< HEAD
-            raise FedpubError(f"`method={method}` needs all data in one place: it cannot be deployed; use fedpub run")
-=======
             raise FedpubError(f"`method={method}` needs all data in one place and cannot be deployed; use fedpub run")
->>>>>>> 7673f10 (federation: docstrings, comments and messages in plain English)
         if not self.sites:
             raise FedpubError("a federation needs at least one site; admit one with fedpub coordinator admit")
         terms.check()
@@ -127,13 +123,8 @@ class Coordinator:
                 return sent, answers, sizes
             if time.monotonic() > until:
                 raise FedpubError(
-<<<<<<< HEAD
-                    f"round {number} has the answers of {len(answers)} sites and needs {need}: start the others and "
-                    "continue with fedpub coordinator start --resume, or lower `min_sites`"
-=======
                     f"round {number} has the answers of {len(answers)} sites and needs {need}; start the others and "
-                    "resume with --resume, or lower `min_sites`"
->>>>>>> 7673f10 (federation: docstrings, comments and messages in plain English)
+                    "continue with fedpub coordinator start --resume, or lower `min_sites`"
                 )
             time.sleep(PAUSE)
 

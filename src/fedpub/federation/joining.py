@@ -133,17 +133,9 @@ def _trained(part: Part, message: Message, epochs: int) -> tuple[State, Message]
 
 
 def _own_start(part: Part, message: Message) -> Message:
-<<<<<<< HEAD
-    """A message that says what a site without a federation would start from."""
+    """The message with the weights from which a site without a federation would start."""
     return message | {
         name: {leaf: part.w0[leaf].unsqueeze(0).clone() for leaf in content} for name, content in message.trees.items()
-=======
-    """The message with the weights from which a site without a federation would start."""
-    w0 = {name: leaf.unsqueeze(0) for name, leaf in part.w0.items()}
-    return {
-        name: {leaf: w0[leaf].clone() for leaf in tree(content)} if isinstance(content, dict) else content
-        for name, content in message.items()
->>>>>>> 7673f10 (federation: docstrings, comments and messages in plain English)
     }
 
 

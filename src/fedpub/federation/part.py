@@ -137,13 +137,8 @@ class Part:
         return self.load(name)[1] if (self.folder / f"{name}.safetensors").is_file() else None
 
     def check_message(self, ctx: Context, message: Message, own: Tree, base: int) -> None:
-<<<<<<< HEAD
-        """That a message is one of the method, and what an honest coordinator could send in the context's round."""
-        wrong = message.unlike(self.first_message) or wrong_values(message)
-=======
         """Raise an error unless an honest coordinator could send the message in the context's round."""
-        wrong = unlike(message, self.first_message) or wrong_values(message)
->>>>>>> 7673f10 (federation: docstrings, comments and messages in plain English)
+        wrong = message.unlike(self.first_message) or wrong_values(message)
         if wrong:
             raise FedpubError(f"the message of round {ctx.round} is not one of {self.plan.experiment.method}: {wrong}")
         if wrong := implausible(ctx, message, self.first_message, own, base):

@@ -68,13 +68,8 @@ class Site:
             check_fields(asked, ASKED[asked.kind])
             return handler(self, run, asked, hashlib.sha256(envelope).hexdigest())
         except LostError as error:
-<<<<<<< HEAD
             return encode(Envelope("lost", {"reason": printable(error)}))
-        except Exception as error:  # whatever a stranger's message holds: whoever asks next is answered, too
-=======
-            return encode(Envelope("lost", {"reason": printable(error)}, {}))
         except Exception as error:  # whatever a message holds, the next one is answered
->>>>>>> 7673f10 (federation: docstrings, comments and messages in plain English)
             reason = printable(str(error) or type(error).__name__)
             self.news = f"refused what the coordinator asked for: {reason}"
             return encode(Envelope("refused", {"reason": reason}))
@@ -157,13 +152,8 @@ class Site:
         return answer
 
     def _ready(self, run: str, asked: Envelope, digest: str) -> bytes:
-<<<<<<< HEAD
-        """What the coordinator shows of a client before its first round, after its method's set-up."""
-        return encode(Envelope("ready", _first_numbers(self.part(run))))
-=======
         """The first metrics and sizes, after the method's set-up and before the first round."""
-        return encode(Envelope("ready", _first_numbers(self.part(run)), {}))
->>>>>>> 7673f10 (federation: docstrings, comments and messages in plain English)
+        return encode(Envelope("ready", _first_numbers(self.part(run))))
 
     def _round(self, run: str, asked: Envelope, digest: str) -> bytes:
         part, number, base = self.part(run), asked.fields["round"], asked.fields["base"]
@@ -274,12 +264,8 @@ def check_agreed(asked: Experiment, agreed: Experiment | None) -> None:
         if name not in ("dataset", "device", "options") and theirs.get(name) != ours.get(name):
             raise FedpubError(
                 f"the coordinator asks for {name} {theirs.get(name)!r}, but this site has agreed to "
-<<<<<<< HEAD
-                f"{ours.get(name)!r}; settle it with the coordinator, then start the site with `experiment` and what "
-                "was agreed"
-=======
-                f"{ours.get(name)!r}; settle it with the coordinator, then start the site with the agreed --experiment"
->>>>>>> 7673f10 (federation: docstrings, comments and messages in plain English)
+                f"{ours.get(name)!r}; settle it with the coordinator, then start the site with the agreed "
+                "`experiment`"
             )
 
 
@@ -300,21 +286,10 @@ def _terms(what: str, held: Mapping[str, Any]) -> str:
 
 
 def _with_feedback(envelope: Envelope, residual: Tree, precision: Precision) -> tuple[Envelope, Tree]:
-<<<<<<< HEAD
-    """A message whose trees carry what rounding lost the last time, and what it loses now."""
+    """A message with the rounding error of the last round added to its trees, and its own rounding error."""
     message = envelope.message
     message = message | {
         part: {
-=======
-    """A message with the rounding error of the last round added to its trees, and its own rounding error."""
-    message: Message = dict(envelope.message)
-    active = tree(message.get("active", {}))
-    lost: Tree = {}
-    for part, content in envelope.message.items():
-        if part == "active" or not isinstance(content, dict):
-            continue
-        message[part] = {
->>>>>>> 7673f10 (federation: docstrings, comments and messages in plain English)
             name: leaf + residual[f"{part}.{name}"] if f"{part}.{name}" in residual else leaf
             for name, leaf in content.items()
         }
