@@ -84,7 +84,7 @@ def show_result(found: Result, json: bool = False) -> None:
     rows = {
         f"test {summary['metric']}": percent(summary["test"]),
         **({beside[0]: percent(beside[1])} if (beside := baseline_of(summary)) else {}),
-        "at the best validation": f"{percent(summary['val'])}, round {summary['best_round']} of {summary['rounds']}",
+        "best validation": f"{percent(summary['val'])} (round {summary['best_round']} of {summary['rounds']})",
         **{title: percent(summary[name]) for name, title in further.items() if name in summary},
         "weighted by test set": percent(summary["weighted_test"]),
         "worst client": f"{percent(summary['worst_client_test'])} (client {summary['worst_client']})",
