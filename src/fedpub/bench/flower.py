@@ -17,8 +17,10 @@ from typing import Any
 
 import torch
 
+from fedpub.bench.pyg_loop import pyg_data, pyg_model
 from fedpub.bench.timing import WARM_UP
 from fedpub.experiment import Experiment, Plan
+from fedpub.experiment.prepare import prepare
 
 ROUNDS = 3  # that are timed
 
@@ -69,8 +71,6 @@ def seconds_per_round(plan: Plan, clients: int, root: Path | None) -> float:
 @lru_cache(maxsize=1)
 def _data(experiment: str, root: Path | None) -> Any:
     """What every worker process loads once."""
-    from fedpub.bench.engine import pyg_data
-    from fedpub.experiment.prepare import prepare
 
     federation = prepare(Experiment.from_json(experiment, Path()).resolve(), root).federation
     norms: dict[int, torch.Tensor] = {}
@@ -78,7 +78,6 @@ def _data(experiment: str, root: Path | None) -> Any:
 
 
 def _model(plan: Plan, root: Path | None) -> Any:
-    from fedpub.bench.engine import pyg_model
 
     federation, _, norms = _data(plan.experiment.to_json(), root)
     return pyg_model(federation.num_features, plan.hidden, federation.num_classes, norms, with_masks=False)
