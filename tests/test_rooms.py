@@ -99,7 +99,7 @@ def _empty(value: ast.expr | None) -> bool:
 OWNED = {
     "active": ("core/message.py",),
     "embedding": ("algorithms/",),
-    "conv1": ("models/", "bench/engine.py"),
+    "conv1": ("models/", "bench/pyg_loop.py"),
     "alone.": ("models/fallback.py",),
 }
 
