@@ -115,7 +115,7 @@ def test_lines_are_not_too_long(path):
 
 @pytest.mark.parametrize("path", BY_HAND, ids=name_of)
 def test_pages_are_in_plain_english(path):
-    text = " ".join(prose(path).split())
+    text = " ".join(re.sub(r"`[^`]*`", "`", prose(path)).split())  # names of code are names
     found = [match.group() for turn in ODD for match in re.finditer(rf"\b{turn}\b", text, flags=re.I)]
     assert not found, f"{found}: write {[said for turn, said in ODD.items() if re.search(turn, text, re.I)]}"
 
