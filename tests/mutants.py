@@ -71,6 +71,13 @@ TABLE = (
         "return like",
         "algorithms/test_methods.py::test_an_upload_looks_as_the_method_declares",
     ),
+    M(
+        "recorded-seeds-ignored",
+        "engine/cuda_graph.py",
+        "None if self.seeds is None else self.seeds[epoch]",
+        "None",
+        "engine/test_cuda_graph.py::test_seeds_in_a_tensor_draw_what_the_round_s_number_would",
+    ),
     # algorithms
     M(
         "alpha-transposed",

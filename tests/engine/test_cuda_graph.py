@@ -6,11 +6,15 @@ The recording itself is replaced: what a graph would replay is done again by han
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 import torch
 
-from fedpub.engine.cuda_graph import Recorded, _copied, _write
+from fedpub.algorithms import FedAvg
+from fedpub.engine.cuda_graph import Recorded, _copied, _write, seeded
+from fedpub.models.base import dropout_seeds
+from small import context, random_tree, small_clients
 
 
 @pytest.fixture
@@ -64,3 +68,19 @@ def test_copies_and_writes_reach_every_tensor() -> None:
     assert part[0]["a"].tolist() == [[1, 3], [2, 4]]
     _write(copy, ({"a": torch.zeros(2, 2), "b": (torch.tensor(7),)}, torch.tensor([8])))
     assert (copy[0]["a"].sum(), copy[0]["b"][0], copy[1]) == (0, 7, 8)
+
+
+def test_seeds_in_a_tensor_draw_what_the_round_s_number_would() -> None:
+    """A recorded round is given its seeds; what it drops must not depend on that."""
+    ctx = replace(context(dropout=0.5, epochs=2), round=3)
+    seeds = torch.tensor([dropout_seeds(ctx.seed, 3, epoch) for epoch in range(2)])
+    data, method = small_clients(), FedAvg()
+    w0 = random_tree(ctx.model)
+    found = [
+        method.client(one, method.init_client(w0, 3), method.send(method.init_server(w0, 3), data.ids_K), data)
+        for one in (ctx, seeded(replace(ctx, round=9), seeds), replace(ctx, round=9))
+    ]
+    same, given, other = (up.tree("weights") for _, up, _ in found)
+    for name, leaf in same.items():
+        assert torch.equal(leaf, given[name])
+    assert not torch.equal(same["conv2.weight"], other["conv2.weight"])
