@@ -40,7 +40,7 @@ from fedpub.data.clients.hiding import SAMPLED, hidden_rows, lost_neighbours, me
 from fedpub.data.clients.stack import Clients, stack
 from fedpub.data.clients.subgraph import Added, Subgraph
 from fedpub.errors import FedpubError
-from fedpub.models.generator import FEATURE_HEAD, LATENT, Generator, greedy_loss
+from fedpub.models.generator import LATENT, Generator, feature_head, generate, greedy_loss, mean_by_client
 from fedpub.tasks import Step
 
 CLASSIFIER = "classifier:"  # before the names of the classifier that is trained beside the generator
@@ -322,10 +322,6 @@ def turn(number: int, clients: int) -> int:
     return 1 + number % (clients - 1)
 
 
-def feature_head(parameters: Tree) -> Tree:
-    return {name: leaf for name, leaf in parameters.items() if name.startswith(FEATURE_HEAD)}
-
-
 def whole_counts(count_N: Tensor, data: list[Subgraph], most: int, seed: int) -> Tensor:
     """Predicted counts as whole numbers, at most so many: 0.4 becomes a neighbour for two nodes in five.
 
@@ -336,16 +332,6 @@ def whole_counts(count_N: Tensor, data: list[Subgraph], most: int, seed: int) ->
     return (count_N + up_N).floor().clamp(0, most).long()
 
 
-def generate(generator: Generator, w: Tree, z_NL: Tensor, count_N: Tensor, segments: Segments) -> tuple[Tensor, Tensor]:
-    """Generated neighbours [G, F] and the row of the node each belongs to, [G], ascending; so many for each node."""
-    rows = torch.nonzero(count_N).flatten()
-    sizes = torch.bincount(segments.owner_N[rows], minlength=len(segments.sizes)).tolist()
-    own = Segments.of(sizes, z_NL.dtype, z_NL.device)
-    generated = generator.features(w, z_NL[rows], own)
-    wanted = torch.arange(generator.neighbours, device=rows.device) < count_N[rows].unsqueeze(1)
-    return generated[wanted], torch.repeat_interleave(rows, count_N[rows])
-
-
 def noise(seed: int, work: _Work, phase: str, number: int) -> Tensor:
     """Standard normal, [N, L]; a client's depends on nobody else's."""
     parts = [
@@ -353,9 +339,3 @@ def noise(seed: int, work: _Work, phase: str, number: int) -> Tensor:
         for own in work.left
     ]
     return torch.from_numpy(np.concatenate(parts)).to(work.place.device, work.place.dtype)
-
-
-def mean_by_client(value_M: Tensor, segments: Segments) -> Tensor:
-    """The mean over the rows of each client, [K]; zero without any."""
-    total_K = value_M.new_zeros(len(segments.sizes)).index_add(0, segments.owner_N, value_M)
-    return total_K / torch.tensor(segments.sizes, device=value_M.device).clamp(min=1)

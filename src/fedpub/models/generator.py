@@ -71,3 +71,23 @@ def greedy_loss(generated_MPF: Tensor, true_MTF: Tensor, known_MT: Tensor) -> Te
         index = nearest_MP.unsqueeze(2).expand(-1, -1, true_MTF.shape[2])
         target_MPF = true_MTF.gather(1, index)
     return ((generated_MPF - target_MPF) ** 2).mean((1, 2))
+
+
+def feature_head(parameters: Tree) -> Tree:
+    return {name: leaf for name, leaf in parameters.items() if name.startswith(FEATURE_HEAD)}
+
+
+def generate(generator: Generator, w: Tree, z_NL: Tensor, count_N: Tensor, segments: Segments) -> tuple[Tensor, Tensor]:
+    """Generated neighbours [G, F] and the row of the node each belongs to, [G], ascending; so many for each node."""
+    rows = torch.nonzero(count_N).flatten()
+    sizes = torch.bincount(segments.owner_N[rows], minlength=len(segments.sizes)).tolist()
+    own = Segments.of(sizes, z_NL.dtype, z_NL.device)
+    generated = generator.features(w, z_NL[rows], own)
+    wanted = torch.arange(generator.neighbours, device=rows.device) < count_N[rows].unsqueeze(1)
+    return generated[wanted], torch.repeat_interleave(rows, count_N[rows])
+
+
+def mean_by_client(value_M: Tensor, segments: Segments) -> Tensor:
+    """The mean over the rows of each client, [K]; zero without any."""
+    total_K = value_M.new_zeros(len(segments.sizes)).index_add(0, segments.owner_N, value_M)
+    return total_K / torch.tensor(segments.sizes, device=value_M.device).clamp(min=1)
