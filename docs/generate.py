@@ -152,7 +152,8 @@ API: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
     "Models and predictions": (
         "A run's personal models, as files and in use.",
         {
-            "fedpub.store.model_files": ("open_model", "ModelCard"),
+            "fedpub.store.run_models": ("open_model",),
+            "fedpub.store.model_card": ("ModelCard",),
             "fedpub.runs.prediction": ("predict",),
         },
     ),

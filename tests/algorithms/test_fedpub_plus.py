@@ -21,8 +21,10 @@ from fedpub.models import GCN, Dropout
 from fedpub.models.fallback import CHOSEN, SECOND, WithFallback, apart, together
 from fedpub.models.feature_dropout import FeatureDropout
 from fedpub.models.twin import Twin
-from fedpub.store.model_files import ModelCard, load_model, save_model, settled, unsettled
+from fedpub.store.model_card import ModelCard
+from fedpub.store.model_files import load_model, save_model, settled
 from fedpub.store.record import Record, Row
+from fedpub.store.run_models import unsettled
 from fedpub.tasks import NodeClassification
 from small import (
     NODES,

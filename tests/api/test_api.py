@@ -38,7 +38,8 @@ from fedpub.runs.comparison import compare as compare_runs
 from fedpub.runs.comparison import plan
 from fedpub.runs.simulated import run
 from fedpub.store.directory import read_rows
-from fedpub.store.model_files import model_of_run, save_model
+from fedpub.store.model_files import save_model
+from fedpub.store.run_models import model_of_run
 from small import TINY, assert_trees_equal
 
 QUICK: dict[str, Any] = {"hidden": 8, "rounds": 3}

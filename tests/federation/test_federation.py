@@ -27,7 +27,8 @@ from fedpub.federation.site import Site, check_agreed
 from fedpub.federation.wire import Envelope, decode, encode
 from fedpub.runs.simulated import run
 from fedpub.store.directory import RunDirectory, read_rows
-from fedpub.store.model_files import load_model, model_of_run
+from fedpub.store.model_files import load_model
+from fedpub.store.run_models import model_of_run
 
 RUN = "0123456789abcdef"
 TERMS = Terms(deadline=5, patience=20)
@@ -340,6 +341,15 @@ def test_a_site_that_agreed_to_something_else_refuses_the_run(tmp_path):
     sites.sites[2] = Site(place, "site-2", lambda: OnePiece(place / "piece.safetensors"), other)
     with pytest.raises(FedpubError, match=r"site-2.*rounds 3, but this site has agreed to 99"):
         play(coordinator(sites, experiment), tmp_path / "deployed")
+
+
+def test_progress_is_told_as_rounds_are_written_and_no_file_is_read_for_it(tmp_path, monkeypatch):
+    experiment, told, read = small("fedavg", rounds=4), [], []
+    sites = InProcessSites(tmp_path / "sites", experiment)
+    monkeypatch.setattr("fedpub.store.directory.read_rows", lambda path: read.append(path) or read_rows(path))
+    play(coordinator(sites, experiment), tmp_path / "deployed", lambda row, rounds: told.append((row.round, rounds)))
+    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert len(read) == 1, "once, when the run begins or is resumed"
 
 
 def test_a_site_answers_no_round_beyond_the_last_and_says_so_at_home(tmp_path):

@@ -23,7 +23,9 @@ from fedpub.experiment import Experiment, Plan
 from fedpub.experiment.prepare import Prepared, prepare
 from fedpub.runs.prediction import check_fits, notes, predict, read_pairs, table_of
 from fedpub.runs.simulated import run
-from fedpub.store.model_files import ModelCard, load_model, model_of_run, save_model
+from fedpub.store.model_card import ModelCard
+from fedpub.store.model_files import load_model, save_model
+from fedpub.store.run_models import model_of_run
 from fedpub.tasks.link_prediction import ranking
 from small import refused
 

@@ -20,7 +20,9 @@ from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.runs.simulated import run
 from fedpub.store.directory import read_rows
-from fedpub.store.model_files import FORMAT, ModelCard, load_model, model_of_run, open_model, save_model
+from fedpub.store.model_card import FORMAT, ModelCard
+from fedpub.store.model_files import load_model, save_model
+from fedpub.store.run_models import model_of_run, open_model
 from small import assert_trees_equal
 
 CARD = ModelCard(

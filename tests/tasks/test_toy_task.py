@@ -28,7 +28,7 @@ from fedpub.report.load import load
 from fedpub.report.published import published
 from fedpub.report.summary import tables
 from fedpub.runs.simulated import run
-from fedpub.store.model_files import model_of_run
+from fedpub.store.run_models import model_of_run
 from fedpub.tasks import TASKS, Step, Task
 
 CROWD = 4

@@ -35,8 +35,8 @@ from fedpub.runs import simulated as running
 from fedpub.runs.comparison import compare as compare_runs
 from fedpub.runs.comparison import plan_all
 from fedpub.store.directory import RunDirectory, read_rows
-from fedpub.store.model_files import open_model
 from fedpub.store.record import Record
+from fedpub.store.run_models import open_model
 
 if TYPE_CHECKING:
     from pandas import DataFrame

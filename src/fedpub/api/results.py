@@ -22,8 +22,9 @@ from fedpub.report.compared import best_in, cell_name
 from fedpub.report.text import number, percent, spread, titled
 from fedpub.runs.comparison import Cell, Score, baselines, scores
 from fedpub.runs.comparison import Run as Compared
-from fedpub.store.model_files import ModelCard, model_of_run
+from fedpub.store.model_card import ModelCard
 from fedpub.store.record import SUMS, Record, baseline_of, not_above
+from fedpub.store.run_models import model_of_run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -36,7 +36,7 @@ def predict(
     import fedpub.runs.prediction as of
     from fedpub.cli.show import as_json
     from fedpub.data.datasets import load
-    from fedpub.store.model_files import open_model
+    from fedpub.store.run_models import open_model
 
     of.check_out(out, [Path(graph), *([pairs] if pairs else [])])
     weights, card = open_model(model, client, data_root)

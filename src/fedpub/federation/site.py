@@ -36,7 +36,8 @@ from fedpub.federation.part import LostError, OwnGraph, Part, Source, _known, _n
 from fedpub.federation.validate.fields import ASKED, check_fields, rounded_metrics
 from fedpub.federation.wire import Envelope, decode, encode
 from fedpub.federation.wire_header import Precision
-from fedpub.store.model_files import ModelCard, save_model
+from fedpub.store.model_card import ModelCard
+from fedpub.store.model_files import save_model
 
 RUN = re.compile(r"[0-9a-f]{16}")
 TERMS = ("experiment", "client", "classes", "precision")  # of a run: they never change

@@ -25,8 +25,9 @@ from fedpub.flower.sites import AUTHORITY, PIECE, SiteConfig
 from fedpub.runs.loop import OnRound
 from fedpub.runs.simulated import Result
 from fedpub.store.directory import RunDirectory, read_rows
-from fedpub.store.model_files import load_model, unsettled
+from fedpub.store.model_files import load_model
 from fedpub.store.record import Record
+from fedpub.store.run_models import unsettled
 
 
 def lay_out(base: Path, ready: Prepared, plan: Plan, terms: Terms, out: Path) -> tuple[Path, list[Path]]:

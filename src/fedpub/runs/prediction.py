@@ -27,7 +27,7 @@ from fedpub.data.graph import Graph
 from fedpub.data.tables.encoding import META_KEY, Encoding, some
 from fedpub.data.tables.files import SUFFIXES, first_row, read_edges
 from fedpub.errors import FedpubError
-from fedpub.store.model_files import ModelCard
+from fedpub.store.model_card import ModelCard
 from fedpub.tasks.base import Predicted, node_ids
 
 

@@ -1,0 +1,105 @@
+"""What has to be known of a model to use it where it was not trained."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from fedpub.core.checks import check_types
+from fedpub.errors import FedpubError, unknown
+from fedpub.experiment import Experiment
+from fedpub.models import MODELS, Model
+from fedpub.tasks import TASKS, Task, task_of
+from fedpub.tasks.link_prediction import Decoder
+from fedpub.version import __version__
+
+FORMAT = "fedpub-model-1"
+WIDEST = 2**28  # what no model is wider than
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """What has to be known to use a model where it was not trained."""
+
+    model: str
+    hidden: int
+    task: str
+    decoder: Decoder
+    num_features: int
+    classes: tuple[str, ...]
+    method: str
+    site: str  # whose model it is: a site's name, or a client's number in a simulation
+    round: int  # the one after which it was kept
+    seed: int
+    dtype: Literal["float32", "float64"]
+    val: float | None = None  # at that round, by the task's metric; None: not known
+    test: float | None = None
+    meta: Mapping[str, str] = field(default_factory=dict)  # of the graph it learnt from: how columns became features
+    fedpub: str = __version__
+
+    @staticmethod
+    def of(experiment: Experiment, **known: Any) -> ModelCard:
+        """The card of a model that came from a resolved experiment."""
+        same = ("model", "hidden", "task", "decoder", "method", "seed", "dtype")
+        return ModelCard(**{name: getattr(experiment, name) for name in same}, **known)
+
+    def net(self) -> Model:
+        return MODELS[self.model](self.hidden)
+
+    def learns(self) -> Task:
+        return task_of(self.task, self)
+
+    def shapes(self) -> dict[str, list[int]]:
+        """Of every weight, with the client axis in front."""
+        with torch.device("meta"):  # without memory, however large the numbers in a damaged card
+            stream, task = torch.Generator(), self.learns()
+            leaves = self.net().init(self.num_features, task.outputs(len(self.classes)), stream) | task.init(stream)
+        return {name: [1, *leaf.shape] for name, leaf in leaves.items()}
+
+    def check(self) -> ModelCard:
+        """The card itself, with every value possible."""
+        check_types(self, "")
+        for name, known in (("model", MODELS), ("task", TASKS)):
+            if getattr(self, name) not in known:
+                raise unknown(name, getattr(self, name), known)
+        for name in ("hidden", "num_features"):
+            if not 1 <= getattr(self, name) <= WIDEST:
+                raise FedpubError(f"{name} cannot be {getattr(self, name)}: it is 1 to {WIDEST}")
+        if TASKS[self.task].of_classes and len(self.classes) < 2:
+            raise FedpubError(f"classes cannot be {list(self.classes)}: nodes are told apart by two or more")
+        if not all(isinstance(text, str) for text in (*self.classes, *self.meta, *self.meta.values())):
+            raise FedpubError("classes and meta hold something else than text")
+        return self
+
+    def to_json(self) -> str:
+        content = {"format": FORMAT, **asdict(self), "meta": dict(self.meta)}
+        return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+    @staticmethod
+    def read(path: Path) -> ModelCard:
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise FedpubError(f"there is no file {path}: the model is not complete; save it again") from error
+        except (OSError, ValueError) as error:
+            raise FedpubError(f"{path} cannot be read ({error}); save the model again") from error
+        found = content.pop("format", None) if isinstance(content, dict) else None
+        if found != FORMAT:
+            raise FedpubError(
+                f"{path} describes no model of fedpub (its format is {found!r}, not {FORMAT!r}); give another folder"
+            )
+        known = {one.name for one in fields(ModelCard)}
+        if different := sorted(known ^ content.keys()):
+            what = "lacks" if different[0] in known else "has the unknown entry"
+            raise FedpubError(f"{path} {what} {different[0]!r}; save the model again")
+        if isinstance(content["classes"], list):
+            content["classes"] = tuple(content["classes"])
+        try:
+            return ModelCard(**content).check()
+        except FedpubError as error:
+            raise FedpubError(f"{path} is damaged: {error}; save the model again") from error

@@ -1,0 +1,144 @@
+"""The personal models of a run's clients, which its directory keeps stacked in one file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from fedpub.core.files import read_tensors
+from fedpub.core.tree import Tree, tree_map
+from fedpub.data import datasets
+from fedpub.data.graph import Graph
+from fedpub.errors import FedpubError
+from fedpub.experiment import Experiment, Plan
+from fedpub.models import MODELS
+from fedpub.models.base import OUTPUT
+from fedpub.models.fallback import together
+from fedpub.store.directory import RunDirectory, read_rows
+from fedpub.store.model_card import ModelCard
+from fedpub.store.model_files import CARD, WEIGHTS, check_weights, damaged, load_model, settled
+from fedpub.tasks import TASKS
+
+
+def open_model(folder: Path, client: int | str | None = None, root: Path | None = None) -> tuple[Tree, ModelCard]:
+    """The model in a folder, or that of one client of a run directory."""
+    if (folder / WEIGHTS).is_file():
+        if client is not None:
+            raise FedpubError(f"{folder} holds one model, so `client={client}` has no meaning there; leave it out")
+        return load_model(folder)
+    if not (folder / CARD).is_file():
+        raise FedpubError(f"{folder} holds neither a model nor a run; give the folder of one as `model`")
+    if client is None:
+        count = _clients(folder, _models(folder)[0])
+        raise FedpubError(f"{folder} is a run of {count} clients; choose one of them by `client`, 0 to {count - 1}")
+    return model_of_run(folder, client, root)
+
+
+def model_of_run(run: Path, client: int | str, root: Path | None = None) -> tuple[Tree, ModelCard]:
+    """The personal model of a client, by its number or its name, at the best round of a simulation's run directory.
+
+    The names of the classes are those of its graph where that is still at hand (`root` is the folder of raw files),
+    else their numbers.
+    """
+    experiment = Experiment.from_json(RunDirectory.config(run), run / "config.json")
+    models, header = _models(run)
+    summary = RunDirectory(run).summary()
+    held, count = len(next(iter(models.values()))), _clients(run, models)
+    graph = _graph_of(experiment, run, root)
+    client = _number(client, count, graph.client_names if graph and experiment.scenario == "natural" else (), run)
+    row = client if held > 1 else 0  # the oracle has one model for all
+    weights = tree_map(lambda leaf: leaf[row : row + 1].clone(), models)
+    best = [measured for measured in read_rows(run) if measured.round == summary.get("best_round")]
+    try:
+        card = ModelCard.of(
+            experiment,
+            num_features=_input(weights),
+            classes=graph.classes if graph else _numbers(experiment, weights),
+            site=str(client),
+            round=int(header["round"]),
+            val=_known(best[0].clients["val"][client]) if best else None,
+            test=_known(best[0].clients["test"][client]) if best else None,
+            meta=dict(graph.meta) if graph else {},
+        ).check()
+    except (KeyError, IndexError, TypeError, ValueError, FedpubError) as error:
+        raise FedpubError(f"{run} is damaged ({error}); start the run again in another directory") from error
+    weights, card = settled(weights, card)
+    check_weights(weights, card, str(run / "models.safetensors"))
+    return weights, card
+
+
+def unsettled(models: Sequence[tuple[Tree, ModelCard]], plan: Plan) -> Tree:
+    """The models of all clients as a run keeps them, [K, ...]; of two to choose from, the unused one is zero."""
+    asked = replace(models[0][1], model=str(plan.experiment.model), hidden=plan.hidden)
+    others = [card for _, card in models if (card.model, card.hidden) != (asked.model, asked.hidden)]
+
+    def both(weights: Tree, alone: bool) -> Tree:
+        unused = asked if alone else others[0]
+        some = next(iter(weights.values()))
+        blank = {name: some.new_zeros(shape) for name, shape in unused.shapes().items()}
+        return together(*((blank, weights) if alone else (weights, blank)), torch.tensor([alone]))
+
+    trees = [both(weights, card in others) if others else weights for weights, card in models]
+    return {name: torch.cat([one[name] for one in trees]) for name in trees[0]}
+
+
+def _models(run: Path) -> tuple[Tree, dict[str, str]]:
+    """The stacked models of a run, [K, ...], and the header of their file."""
+    path = run / "models.safetensors"
+    if not path.is_file():
+        if RunDirectory(run).finished:
+            raise FedpubError(
+                f"{run} kept no models; run it again with fedpub run --config {run / 'config.json'} --out OUT, or take "
+                "those of a federation's sites from their folders"
+            )
+        raise FedpubError(f"{run} has no models before its end; go on with fedpub run --resume {run}")
+    models, header = read_tensors(path)
+    if not models or any(not leaf.dim() or not len(leaf) for leaf in models.values()):
+        raise damaged(path, "it holds no models")
+    return models, header
+
+
+def _clients(run: Path, models: Tree) -> int:
+    """The clients that a run reports on: those with a model, or all that share the oracle's."""
+    return max(len(next(iter(models.values()))), len(RunDirectory(run).summary().get("per_client_test", [])))
+
+
+def _number(client: int | str, count: int, names: Sequence[str], run: Path) -> int:
+    """A client's number in a run; by its name where that is no number."""
+    number = int(client) if str(client).lstrip("-").isdecimal() else -1
+    if not 0 <= number < count and client in names:
+        number = names.index(str(client))
+    if not 0 <= number < count:
+        known = f", or a name, as {names[0]}" if names else ""
+        raise FedpubError(f"`client={client}` is not one of the clients of {run}; give 0 to {count - 1}{known}")
+    return number
+
+
+def _graph_of(experiment: Experiment, run: Path, root: Path | None) -> Graph | None:
+    """The graph that a run learnt from, where it can be had unchanged."""
+    try:
+        graph = datasets.load(experiment.dataset, root)
+        RunDirectory(run).check_data(graph.digest())
+    except (FedpubError, ImportError):
+        return None
+    return graph
+
+
+def _input(weights: Tree) -> int:
+    """The features that a model expects."""
+    inputs = {name for kind in MODELS.values() for name in kind.inputs}
+    return max(leaf.shape[-2] for name, leaf in weights.items() if name in inputs)
+
+
+def _numbers(experiment: Experiment, weights: Tree) -> tuple[str, ...]:
+    """Numbers for names of classes, where those are what the model's outputs are."""
+    outputs = weights[f"{OUTPUT}.bias"].shape[-1] if TASKS[experiment.task].of_classes else 0
+    return tuple(str(number) for number in range(outputs))
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
