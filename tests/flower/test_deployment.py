@@ -158,7 +158,7 @@ def test_the_examples_of_the_verbs(tmp_path, monkeypatch, capsys):
     assert "not begun: round 0 of 50" in told
     assert not (tmp_path / "hospital-a" / "runs").exists(), "a look changes nothing"
     assert main(["site", "init", *example_of("site init")[2:]]) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists; choose another --folder" in capsys.readouterr().err
     assert main(["site", "start", "--folder", "hospital-a", "--id", "hospital-b"]) == 2
     assert "is the folder of 'hospital-a'" in capsys.readouterr().err
 

@@ -14,6 +14,7 @@ from fedpub.bench.partition import bench_partition
 from fedpub.bench.robust import ATTACKS, DEFENCES, Attacked, bench_robust
 from fedpub.bench.scale import bench_scale
 from fedpub.bench.sparse import bench_sparse
+from fedpub.bench.suite import bench_all
 from fedpub.bench.timing import Timing
 from fedpub.bench.wire import bench_wire
 from fedpub.cli.show import STDOUT, JsonFile, as_json
@@ -227,23 +228,7 @@ def all_(quick: bool = False, device: str = "cpu", data_root: Path | None = None
         quick: A quick look, on small graphs that need no download.
         device: Compute device; partition and scale always use the CPU.
     """
-    both, kinds = ("fedpub", "fedavg"), ("disjoint", "overlapping", "louvain", "random")
-    # Memory is counted over the whole process: what needs least comes first.
-    if quick:
-        found = bench_engine("communities", "natural", 20, both, 3, device, data_root)
-        found += bench_sparse(5, 50, 50, (0.1, 0.5), 1)
-        found += bench_aggregate((50,), 64, (16,), 1, device)
-        found += bench_partition(5_000, 25_000, 5, kinds)
-        found += bench_scale((10, 100), 50, 64, "fedpub", 16, 1, 8.0)
-    else:
-        found = bench_engine("cora", "overlapping", 50, both, 9, device, data_root)
-        found += bench_engine("cora", "disjoint", 10, both, 15, device, data_root)
-        found += bench_engine("computers", "disjoint", 10, both, 7, device, data_root)
-        found += bench_sparse(10, 1000, 1000, (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6), 7)
-        found += bench_aggregate((100, 1000), 64, (16, 64), 5, device)
-        found += bench_partition(200_000, 1_000_000, 20, kinds)
-        found += bench_scale((100, 10_000), 100, 64, "fedpub", 16, 3, 8.0)
-    show_timings(found, "ratio", json)
+    show_timings(bench_all(quick, device, data_root), "ratio", json)
 
 
 def show_timings(found: list[Timing], heading: str, json: JsonFile) -> None:

@@ -259,7 +259,7 @@ def data() -> Iterator[Finding]:
 def terminal() -> Iterator[Finding]:
     encoding, columns = (sys.stdout.encoding or "none").lower(), shutil.get_terminal_size().columns
     if encoding.replace("-", "") != "utf8":
-        said = f"the output's encoding is {encoding}, tables have letters that it may not have"
+        said = f"the output's encoding is {encoding}, which may lack characters that tables use"
         yield Finding("terminal", "note", said, "export PYTHONUTF8=1, or choose a UTF-8 locale such as C.UTF-8")
     elif sys.stdout.isatty() and columns < NARROW:
         yield Finding(

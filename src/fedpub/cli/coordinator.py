@@ -20,7 +20,7 @@ from fedpub.experiment import Experiment
 from fedpub.federation.requests import Terms
 from fedpub.runs.progress import progress, say
 from fedpub.runs.simulated import Result
-from fedpub.store.directory import RunDirectory, read_rows
+from fedpub.store.directory import read_rows
 from fedpub.store.record import Record
 
 INTERRUPTED = 130  # as a shell has it
@@ -37,7 +37,7 @@ def init(
     port: int = 9443,
     days: int = 397,
 ) -> None:
-    """Make a coordinator's folder: an authority, a certificate, an empty admission list, and what is to be run.
+    """Make a coordinator's folder: an authority, a certificate, an empty admission list, and the experiment.
 
     Give ca.pem and config.json of the folder to every site; admit each site by the .pub file that it made.
 
@@ -50,23 +50,9 @@ def init(
         port: Port that sites connect to.
         days: Validity of the certificate in days.
     """
-    from fedpub.core.files import write_text
-    from fedpub.flower.coordinator import write_app
-    from fedpub.flower.folder import CoordinatorConfig, CoordinatorFolder
-    from fedpub.flower.keys import make_authority, make_certificate
-    from fedpub.flower.processes import require_flower
+    from fedpub.flower.setup import make_coordinator
 
-    require_flower()
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise FedpubError(f"{folder} is there already; choose another --folder, or remove it")
-    terms.check()
-    config = CoordinatorConfig.new(bind, port, experiment, terms)
-    make_authority(folder)
-    make_certificate(folder, list(host), days)
-    config.save(folder)
-    write_text(folder / "config.json", config.experiment.to_json())  # for sites that want to know what they join
-    write_app(CoordinatorFolder(folder).app)
-    write_text(CoordinatorFolder(folder).admitted, "# one site a line: its name and its public key\n")
+    make_coordinator(folder, experiment, terms, host, bind, port, days)
     print(f"{folder} is ready: sites need its ca.pem, config.json and the address {host[0]}:{port}")
     print(f"then: fedpub coordinator admit --folder {folder} SITE.pub; fedpub coordinator start --folder {folder}")
 
@@ -74,7 +60,7 @@ def init(
 def admit(
     keys: tyro.conf.Positional[tuple[Path, ...]], folder: Path = Path("coordinator"), id: str | None = None
 ) -> None:
-    """Admit sites by their public keys; those who are not on the list get nothing.
+    """Admit sites by their public keys; no other site can connect.
 
     Example: fedpub coordinator admit hospital-a.pub --folder coordinator
 
@@ -83,24 +69,17 @@ def admit(
         folder: Folder of the coordinator.
         id: Name of the site, if it differs from the one in the file.
     """
-    from fedpub.flower.folder import CoordinatorConfig, CoordinatorFolder
-    from fedpub.flower.keys import admit as admitted
-    from fedpub.flower.keys import fingerprint
+    from fedpub.flower.folder import CoordinatorConfig
+    from fedpub.flower.setup import admit_file
 
     CoordinatorConfig.load(folder)
     if not keys:
         raise FedpubError("name the .pub file of a site to admit")
     if id and len(keys) > 1:
         raise FedpubError(f"--id {id} is one name for {len(keys)} keys; admit them one by one")
-    for path in keys:
-        try:
-            line = path.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise FedpubError(f"cannot read {path} ({error}); give the .pub file of a site") from error
-        words = line.split()
-        name = id or (words[2] if len(words) > 2 else path.stem)
-        admitted(CoordinatorFolder(folder).admitted, name, line)
-        print(f"{name} is admitted, {fingerprint(line)}")
+    for key in keys:
+        name, fingerprint = admit_file(folder, key, id)
+        print(f"{name} is admitted, {fingerprint}")
 
 
 def start(
@@ -111,7 +90,7 @@ def start(
     verbose: bool = False,
     json: bool = False,
 ) -> int:
-    """Serve the admitted sites and play the run; it begins when all of them are there.
+    """Serve the admitted sites and run the federation, which begins when all of them are connected.
 
     Every round is saved, so that --resume continues after any interruption. Sites that were admitted after the run had
     finished get a model from it with --joins here and `fedpub site join` there.
@@ -130,13 +109,13 @@ def start(
     try:
         with Running(folder, resume, joins) as running:
             config = running.config
-            what = "new sites may join" if joins else "the run begins when all are there"
+            what = "new sites may join" if joins else "the run begins when all are connected"
             tell = _teller(json)
             tell(f"serving on {config.bind}:{config.port} for {', '.join(running.sites)}; {what}")
             with progress(quiet, verbose) as bar:
                 summary = running.wait(bar.on_round, lambda event: tell(_line(event)))
     except KeyboardInterrupt:
-        say(f"fedpub: interrupted; go on with fedpub coordinator start --folder {folder} --resume")
+        say(f"fedpub: interrupted; continue with fedpub coordinator start --folder {folder} --resume")
         return INTERRUPTED
     if not joins:
         out = running.folder.out(config)
@@ -145,7 +124,7 @@ def start(
 
 
 def _teller(json: bool) -> Callable[[str], None]:
-    """Says what happens: on the error output where the other one is for JSON."""
+    """Prints what happens: on standard error if standard output is for JSON."""
     return say if json else lambda line: print(line, flush=True)
 
 
@@ -155,48 +134,21 @@ def _line(event: Mapping[str, Any]) -> str:
 
 
 def status(folder: Path = Path("coordinator"), json: bool = False) -> None:
-    """How a run stands: rounds, what each site did last, and what was refused.
+    """Progress of a federation: rounds, what each site did last, and what was refused.
 
     Example: fedpub status --folder coordinator
 
     Args:
         folder: Folder of the coordinator.
     """
-    from fedpub.flower.folder import CoordinatorConfig, CoordinatorFolder
-    from fedpub.flower.keys import read_admitted
+    from fedpub.flower.status import status_of
 
-    place, config = CoordinatorFolder(folder), CoordinatorConfig.load(folder)
-    out = place.out(config)
-    rows, sites, events = read_rows(out), list(read_admitted(place.admitted)), place.read_events()
-    sites = sites[: len(rows[-1].clients["val"])] if rows else sites  # later ones are not in this run
-    finished, running = RunDirectory(out).finished, place.is_in_use()
-    found: dict[str, Any] = {
-        "state": "finished" if finished else "running" if running else "stopped" if rows else "not begun",
-        "round": rows[-1].round if rows else 0,
-        "rounds": config.experiment.rounds,
-        "method": config.experiment.method,
-        "sites": [],
-    }
-    for client, site in enumerate(sites):
-        took = [
-            row.round for row in rows if client < len(row.clients["took_part"]) and row.clients["took_part"][client]
-        ]
-        mine = [event for event in events if event["site"] == site]
-        found["sites"].append(
-            {
-                "site": site,
-                "last_round": took[-1] if took else 0,
-                "rounds": len(took),
-                "val": rows[-1].clients["val"][client] if rows else None,
-                "left_out": sum(event["event"] == "left out" for event in mine),
-                "refused": sum(event["event"] == "refused" for event in mine),
-                "last_problem": mine[-1]["reason"] if mine else None,
-            }
-        )
+    found = status_of(folder)
+    updated = found.pop("updated")
     if as_json(found, json):
         return
     console = Console(highlight=False)
-    seconds = f", {time.time() - (out / 'rounds.csv').stat().st_mtime:.0f} s ago" if rows else ""
+    seconds = "" if updated is None else f", {time.time() - updated:.0f} s ago"
     console.print(f"{found['method']}, {found['state']}: round {found['round']} of {found['rounds']}{seconds}")
     table = Table(box=None, header_style="bold")
     for heading in ("site", "last round", "rounds", "val", "left out", "refused", "last problem"):

@@ -80,7 +80,7 @@ def partition(
     json: bool = False,
     data_root: Path | None = None,
 ) -> None:
-    """Divide a graph among clients and save who holds what.
+    """Divide a graph among clients and save the result.
 
     The file's name holds graph, scenario, number of clients and seed; the same call gives the same bytes.
 

@@ -27,7 +27,7 @@ def doctor(json: bool = False) -> int:
     broken = any(one.state == "problem" for one in found)
     whole = {"ok": not broken, "checks": [asdict(one) for one in found]}
     text = dumps(whole, indent=2) if json else "\n".join(line for one in found for line in _lines(one))
-    encoding = sys.stdout.encoding or "utf-8"  # a folder's name may hold letters that the terminal does not have
+    encoding = sys.stdout.encoding or "utf-8"  # a folder's name may hold characters that the terminal lacks
     print(text.encode(encoding, "replace").decode(encoding))
     return int(broken)
 

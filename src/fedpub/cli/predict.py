@@ -31,10 +31,9 @@ def predict(
     """
     # Imported here, so that --help need not wait for torch.
     from rich.console import Console
-    from rich.table import Table
 
     import fedpub.runs.prediction as of
-    from fedpub.cli.show import as_json
+    from fedpub.cli.show import as_json, pairs_table
     from fedpub.data.datasets import load
     from fedpub.store.run_models import open_model
 
@@ -46,12 +45,7 @@ def predict(
     if as_json({**found.numbers(), "notes": of.notes(card, given), "out": out}, json) or quiet:
         return
     console = Console(markup=False, highlight=False)
-    table = Table(box=None, show_header=False)
-    table.add_column(style="bold")
-    table.add_column(justify="right")
-    for row in found.lines().items():
-        table.add_row(*row)
-    console.print(table)
+    console.print(pairs_table(found.lines()))
     for note in of.notes(card, given):
         console.print(note, soft_wrap=True)
     console.print(out, soft_wrap=True)

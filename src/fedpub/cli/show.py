@@ -57,7 +57,7 @@ def as_json(found: Any, wanted: bool | Path | None) -> bool:
 
 
 def _plain(found: Any) -> Any:
-    """As JSON has it: a number that is none becomes null."""
+    """As JSON has it: NaN and infinity become null."""
     if is_dataclass(found) and not isinstance(found, type):
         return _plain({one.name: getattr(found, one.name) for one in fields(found)})
     if isinstance(found, Mapping):
@@ -69,6 +69,22 @@ def _plain(found: Any) -> Any:
     return str(found) if isinstance(found, Path) else found
 
 
+def pairs_table(rows: Mapping[str, str]) -> Table:
+    """Names and values, one pair per line."""
+    table = Table(box=None, show_header=False)
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    for name, value in rows.items():
+        table.add_row(name, value)
+    return table
+
+
+def wide_console(width: int) -> Console:
+    """The terminal; for a file or another program, which have no width, as wide as a table may become."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=width)
+
+
 def show_result(found: Result, json: bool = False) -> None:
     from fedpub.report.text import percent
     from fedpub.store.record import baseline_of, not_above
@@ -78,9 +94,6 @@ def show_result(found: Result, json: bool = False) -> None:
     further = {name: title for task in TASKS.values() for name, title in task.further.items()}
     if as_json({**summary, "idle_clients": found.idle, "out": found.path}, json):
         return
-    table = Table(box=None, show_header=False)
-    table.add_column(style="bold")
-    table.add_column(justify="right")
     rows = {
         f"test {summary['metric']}": percent(summary["test"]),
         **({beside[0]: percent(beside[1])} if (beside := baseline_of(summary)) else {}),
@@ -97,16 +110,14 @@ def show_result(found: Result, json: bool = False) -> None:
         rows["of these for set-up"] = f"{up:,.1f} MB, {down:,.1f} MB, {summary['setup_seconds']:.1f} s"
     if summary["clients_without_test"]:
         rows["clients without a test set"] = str(summary["clients_without_test"])
-    for name, value in rows.items():
-        table.add_row(name, value)
     console = Console(highlight=False)
-    console.print(table)
+    console.print(pairs_table(rows))
     for line in splits(found.record.rows):
         console.print(line)
     if worse := not_above(summary["test"], beside):
         console.print(f"[yellow]test {summary['metric']} {worse}")
     for client in found.idle:
-        console.print(f"[yellow]client {client} has nothing to train on: it only received")
+        console.print(f"[yellow]client {client} has nothing to train on and only receives")
     if found.path:
         console.print(f"run directory: {found.path}", soft_wrap=True)
 
@@ -115,7 +126,7 @@ def splits(rows: Sequence[Row]) -> list[str]:
     """GCFL's splits, a line each."""
     said, before = [], 1
     for row in rows:
-        # Clusters are numbered as they arise, and those who split are there when they do.
+        # Clusters are numbered as they arise, and the clients of a cluster that splits take part in that round.
         count = int(max(row.clients.get("cluster", [0]))) + 1
         if count > before:
             said.append(f"round {row.round}: {before} cluster{'s' if before > 1 else ''} became {count}")
@@ -178,9 +189,7 @@ def show_comparison(runs: Sequence[Run], lines: Sequence[Score]) -> None:
         average = sum(values.values()) / len(values)
         own = [words, *(number(values.get(cell)) for cell in cells)]
         table.add_row(*own, *([number(average)] if len(values) == len(cells) > 1 else []))
-    console = Console(highlight=False)
-    if not console.is_terminal:  # a file or another program has no width
-        console = Console(highlight=False, width=1000)
+    console = wide_console(1000)
     console.print(table)
     for sentence in not_above(runs, lines):
         console.print(f"[yellow]{sentence}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as spelling
-import shutil
 import signal
 import sys
 from contextlib import nullcontext, redirect_stdout
@@ -13,7 +12,7 @@ from types import FrameType
 from rich.console import Console
 from rich.table import Table
 
-from fedpub.cli.show import as_json
+from fedpub.cli.show import as_json, wide_console
 from fedpub.errors import FedpubError
 
 
@@ -29,28 +28,12 @@ def init(id: str, coordinator: str, graph: Path, ca: Path = Path("ca.pem"), fold
         ca: The coordinator's ca.pem.
         folder: New folder of the site. (default: a folder named after the site)
     """
-    from fedpub.core.files import write_text
-    from fedpub.data.graph import Graph
-    from fedpub.flower.keys import fingerprint, make_site_key
-    from fedpub.flower.processes import require_flower
-    from fedpub.flower.sites import AUTHORITY, SiteConfig
+    from fedpub.flower.setup import make_site
 
-    require_flower()
     place = folder or Path(id)
-    if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        raise FedpubError(f"{place} is there already; choose another --folder, or remove it")
-    if not ca.is_file():
-        raise FedpubError(f"--ca {ca} is no file; ask the coordinator for its ca.pem")
-    found = Graph.load(graph)
-    config = SiteConfig(id, coordinator, str(graph.resolve()))
-    line = make_site_key(config.key(place))
-    config.save(place)
-    shutil.copy(ca, place / AUTHORITY)
-    write_text(place / f"{id}.pub", f"{line}\n")
+    found, fingerprint = make_site(place, id, coordinator, graph, ca)
     print(f"{place} is ready: {found}")
-    print(
-        f"give {place / f'{id}.pub'} to the coordinator ({fingerprint(line)}), then: fedpub site start --folder {place}"
-    )
+    print(f"give {place / f'{id}.pub'} to the coordinator ({fingerprint}), then: fedpub site start --folder {place}")
 
 
 def start(
@@ -164,9 +147,7 @@ def audit(folder: Path, experiment: Path | None = None, dump: Path | None = None
     for part in found.parts:
         words = (part.name, str(list(part.shape)), part.dtype, f"{part.entries:,}", part.coding, f"{part.bytes:,}")
         table.add_row(*words, found.values.get(part.name, ""))
-    console = Console(highlight=False)
-    if not console.is_terminal:  # a file or another program has no width
-        console = Console(highlight=False, width=200)
+    console = wide_console(200)
     console.print(table)
     console.print(f"{found.size:,} bytes in all; numbers about the round: {found.fields}", soft_wrap=True)
     console.print(f"stays here: {', '.join(found.stays)}", soft_wrap=True)

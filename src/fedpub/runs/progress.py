@@ -1,4 +1,4 @@
-"""How a run goes on, in a terminal: a live bar, or a line for every round; never in the result."""
+"""Progress of a run in a terminal: a live bar, or a line for every round, on standard error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def say(line: str) -> None:
-    """A line on how things go: beside the result, never in it."""
+    """Print a line on standard error, which keeps it out of the result."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -50,7 +50,7 @@ class Bar:
 
 @contextmanager
 def progress(quiet: bool, verbose: bool = False, total: int = 1) -> Iterator[Bar]:
-    """A bar on the error output, where that is a terminal; in its place nothing, or a line for every round."""
+    """A bar on standard error if that is a terminal; nothing with `quiet`, a line for every round with `verbose`."""
     check_loudness(quiet, verbose)
     columns = (
         TextColumn("{task.fields[run]}{task.description}"),

@@ -1,0 +1,66 @@
+"""New folders of a coordinator and of sites, and the admission of a site."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedpub.core.files import write_text
+from fedpub.data.graph import Graph
+from fedpub.errors import FedpubError
+from fedpub.experiment import Experiment
+from fedpub.federation.requests import Terms
+from fedpub.flower.coordinator import write_app
+from fedpub.flower.folder import CoordinatorConfig, CoordinatorFolder
+from fedpub.flower.keys import admit, fingerprint, make_authority, make_certificate, make_site_key
+from fedpub.flower.processes import require_flower
+from fedpub.flower.sites import AUTHORITY, SiteConfig
+
+
+def make_coordinator(
+    folder: Path, experiment: Experiment, terms: Terms, hosts: Sequence[str], bind: str, port: int, days: int
+) -> None:
+    """A folder with an authority, a certificate for these hosts, an empty admission list and the experiment."""
+    require_flower()
+    _check_free(folder)
+    terms.check()
+    config = CoordinatorConfig.new(bind, port, experiment, terms)
+    make_authority(folder)
+    make_certificate(folder, hosts, days)
+    config.save(folder)
+    write_text(folder / "config.json", config.experiment.to_json())  # for sites that want to know what they join
+    write_app(CoordinatorFolder(folder).app)
+    write_text(CoordinatorFolder(folder).admitted, "# one site a line: its name and its public key\n")
+
+
+def make_site(folder: Path, name: str, coordinator: str, graph: Path, authority: Path) -> tuple[Graph, str]:
+    """A folder with a key and a .pub file for the coordinator; the site's graph and the fingerprint of its key."""
+    require_flower()
+    _check_free(folder)
+    if not authority.is_file():
+        raise FedpubError(f"`ca={authority}` is no file; ask the coordinator for its ca.pem")
+    found = Graph.load(graph)
+    config = SiteConfig(name, coordinator, str(graph.resolve()))
+    line = make_site_key(config.key(folder))
+    config.save(folder)
+    shutil.copy(authority, folder / AUTHORITY)
+    write_text(folder / f"{name}.pub", f"{line}\n")
+    return found, fingerprint(line)
+
+
+def admit_file(folder: Path, key: Path, name: str | None = None) -> tuple[str, str]:
+    """Admit the site of a .pub file, by the name in it unless another is given; its name and fingerprint."""
+    try:
+        line = key.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise FedpubError(f"cannot read {key} ({error}); give the .pub file of a site") from error
+    words = line.split()
+    name = name or (words[2] if len(words) > 2 else key.stem)
+    admit(CoordinatorFolder(folder).admitted, name, line)
+    return name, fingerprint(line)
+
+
+def _check_free(folder: Path) -> None:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise FedpubError(f"{folder} already exists; choose another `folder`, or remove it")
