@@ -299,7 +299,7 @@ def changed_card(folder: Path, text: str | None = None, **changes: object) -> No
         ({"text": '{"model_type": "bert"}'}, "describes no model of fedpub"),
         ({"hidden": ...}, "lacks 'hidden'"),
         ({"width": 3}, "has the unknown entry 'width'"),
-        ({"hidden": "4"}, "hidden cannot be '4': it is of the type int"),
+        ({"hidden": "4"}, "hidden cannot be '4': it must be of type int"),
         ({"hidden": -4}, "hidden cannot be -4"),
         ({"hidden": 10**6}, "where its card needs [1, 1000000, 3]"),
         ({"hidden": 10**30}, "hidden cannot be 1000000"),

@@ -1,7 +1,7 @@
-"""Which round's model is kept: the one with the higher mean validation value; where two are level, the one with the
-lower mean validation loss; where these are level, too, the earlier one.
+"""Choice of the round whose model is kept: the higher mean validation value; on a tie, the lower mean validation loss;
+on a further tie, the earlier round.
 
-Accuracy alone often cannot tell rounds apart: where one class is nearly everything, all rounds are right equally often.
+Accuracy alone often cannot separate rounds: if nearly all nodes are of one class, all rounds have the same accuracy.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any, overload
 from torch import Tensor
 
 LEVEL = 1e-12  # means of the same values in another order differ by less
-DIGITS = 4  # of a loss, that count: sites tell no more of it
+DIGITS = 4  # significant digits of a loss: sites report no more
 
 
 def rounded_loss(loss: float) -> float:
-    """A client's loss as it counts, and as it leaves a site: more digits would only carry more of the data."""
+    """A client's loss as it is compared and as it leaves a site: more digits would only disclose more of the data."""
     return float(f"{loss:.{DIGITS}g}")
 
 
@@ -29,9 +29,9 @@ def better(val: Tensor, loss: Tensor, best_val: Tensor, best_loss: Tensor) -> Te
 
 
 def better(val: Any, loss: Any, best_val: Any, best_loss: Any) -> Any:
-    """Whether a round with these means is kept instead of the best before; also where nobody can judge (NaN): the last.
+    """Whether a round with these means replaces the best one so far; a validation value of NaN always does.
 
-    A loss that is unknown (NaN, from a run of an earlier version) decides nothing.
+    An unknown loss (NaN, from a run of an earlier version) decides nothing.
     """
     higher, level = val > best_val + LEVEL, abs(val - best_val) <= LEVEL
     return (val != val) | higher | (level & (loss < best_loss - LEVEL))
@@ -39,14 +39,14 @@ def better(val: Any, loss: Any, best_val: Any, best_loss: Any) -> Any:
 
 @dataclass
 class Best:
-    """The best round so far of a run whose rounds are told one after the other; 0 before the first."""
+    """The best round so far, updated round by round; round 0 before the first."""
 
     round: int = 0
     val: float = float("-inf")
     loss: float = float("inf")
 
     def update(self, number: int, val: float, loss: float) -> bool:
-        """Whether a round with these means is the best from now on."""
+        """Take a round with these means into account; whether it is the new best."""
         if not better(val, loss, self.val, self.loss):
             return False
         self.round, self.val, self.loss = number, val, loss

@@ -18,19 +18,19 @@ from torch import Tensor
 
 from fedpub.errors import FedpubError
 
-DIGEST = "sha256"  # of what a file of tensors holds, in its header
+DIGEST = "sha256"  # header key: digest of the file's tensors and metadata
 NAME_LENGTH = 80
 
 
 def slug(text: str) -> str:
-    """Letters, digits, dots, dashes and underscores of a text, at most 80, without a dot or a dash at either end."""
+    """The text with other characters than letters, digits, `.`, `-` and `_` as dashes; at most 80, ends trimmed."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip(".-")[:NAME_LENGTH]
 
 
 def file_name(name: str) -> str:
-    """A name as part of a file's, whoever chose it: it cannot lead to another folder, nor be too long.
+    """An untrusted name made safe as part of a file name: it cannot lead to another folder or be too long.
 
-    One that has to be changed ends in `~`, which no other has, and a digest: two names never share a file.
+    A name that has to be changed ends in `~`, which no unchanged name contains, and a digest: names never collide.
     """
     plain = slug(name)
     if plain and plain == name:
@@ -40,7 +40,7 @@ def file_name(name: str) -> str:
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """A temporary name beside `path` that becomes `path` when the block ends well and vanishes when not."""
+    """A temporary file in the folder of `path`: renamed to `path` if the block succeeds, deleted if it fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -69,7 +69,7 @@ def append_text(path: Path, text: str) -> None:
 
 
 def append_line(path: Path, line: str) -> None:
-    """One more line, on a line of its own also where a kill or a full disk cut the last one in two."""
+    """Append a line, starting a new one even if a kill or a full disk truncated the last."""
     with _writing(path), path.open("ab+") as file:
         if file.tell():
             file.seek(-1, os.SEEK_END)
@@ -78,7 +78,7 @@ def append_line(path: Path, line: str) -> None:
 
 
 def remove_leftovers(folder: Path, names: Iterable[str]) -> None:
-    """Remove what a killed process was writing in place of these files."""
+    """Remove the temporary files that a killed process left for these names."""
     for name in names:
         for left in folder.glob(f".{name}.*"):
             if left.is_file():
@@ -90,12 +90,12 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, safetensors.SafetensorError) as error:
-        raise FedpubError(f"cannot write {path} ({error}); make room there or choose another place") from error
+        raise FedpubError(f"cannot write {path} ({error}); free some space or choose another folder") from error
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
     """Tensors and strings in one safetensors file with their digest; the same content gives the same bytes."""
-    # safetensors writes the header's strings in hash order, which differs between processes: one string only.
+    # safetensors writes header strings in hash order, which differs between processes, so the header is one string.
     packed = {name: tensor.detach().cpu().contiguous() for name, tensor in sorted(tensors.items())}
     sealed = {**metadata, DIGEST: _digest(packed, metadata)}
     with _writing(path), atomic(path) as temporary:
@@ -103,11 +103,11 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """What `write_tensors` wrote, in memory of its own; files of before there was a digest are taken as they are."""
+    """Tensors and strings written by `write_tensors`, copied into memory; older files without a digest are accepted."""
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             metadata = _load((file.metadata() or {}).get("fedpub", "{}"))
-            # A clone is aligned as torch aligns: results stay the same to the last bit after a resume.
+            # A clone has torch's own alignment, which keeps results bit-identical after a resume.
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
         written = metadata.pop(DIGEST, None)
         if written is not None and written != _digest(tensors, metadata):
@@ -120,12 +120,12 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def _digest(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
-    """Of everything that is in the file."""
+    """Digest of the file's whole content."""
     found = hashlib.sha256(_dump(metadata).encode())
     for name, tensor in sorted(tensors.items()):
         found.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
         flat = tensor.reshape(-1)
-        if len(flat) == 1:  # its stride may be anything
+        if len(flat) == 1:  # the stride of a single entry is arbitrary
             flat = flat.clone(memory_format=torch.contiguous_format)
         if len(flat):
             found.update(flat.view(torch.uint8).numpy().data)

@@ -1,6 +1,6 @@
-"""Arithmetic on stacked weights that is arranged for a CPU's caches and a tensor's strides.
+"""Arithmetic on stacked weights, arranged for CPU caches and tensor strides.
 
-Each function says what it computes; how it goes about it is a matter of speed alone.
+The docstrings say what is computed; how it is computed matters for speed only.
 
 Axes: K clients, F inputs, H outputs.
 """
@@ -12,15 +12,15 @@ from torch import Tensor
 
 from fedpub.core.tree import CACHED, Tree, mix
 
-BLOCK_ENTRIES = 2**26  # of a GPU's blocks
-PART_ENTRIES = 2**20  # of the largest leaf, while clients train
+BLOCK_ENTRIES = 2**26  # entries of a block on a GPU
+PART_ENTRIES = 2**20  # entries of the largest leaf in a part, while clients train
 
 
 def not_zero(leaf: Tensor) -> Tensor:
-    """How many entries of each row of a leaf [K, ..., H] are not zero, [K, ...].
+    """The number of nonzero entries in each row of a leaf [K, ..., H]: [K, ...].
 
-    On a CPU counted as floats, several times faster than booleans and exact for any width that occurs, in pieces that
-    stay in its cache.
+    On a CPU they are counted as floats, several times faster than booleans and exact for any width that occurs, in
+    pieces that stay in the cache.
     """
     if leaf.device.type != "cpu":
         counted: Tensor = torch.linalg.vector_norm(leaf, 0, dim=-1)  # in one kernel
@@ -35,8 +35,8 @@ def not_zero(leaf: Tensor) -> Tensor:
 
 
 def sent_entries(mask: Tensor) -> Tensor:
-    """Which entries of a mask [K, F, H] are not zero; where those are whole rows, as inputs that a client does not see,
-    a view of one column."""
+    """The nonzero entries of a mask [K, F, H] as booleans; if no row mixes zeros and others, as when only the rows of
+    inputs that a client never sees are zero, a view of one column."""
     if mask.device.type != "cpu":
         return mask != 0
     kept_KF, width = not_zero(mask), mask.shape[2]
@@ -46,14 +46,14 @@ def sent_entries(mask: Tensor) -> Tensor:
 
 
 def average_sent(alpha_KK: Tensor, weights: Tree, sent: Tree, last: Tree) -> Tree:
-    """θ̄_i = Σ_j α_ij a_j θ_j / Σ_j α_ij a_j, entry by entry; the last value where no a_j is set."""
+    """θ̄_i = Σ_j α_ij a_j θ_j / Σ_j α_ij a_j, entry by entry; the last value if no a_j is set."""
     averaged = {}
     for name, leaf in weights.items():
         if name not in sent:
             averaged[name] = mix(alpha_KK, {name: leaf})[name]
             continue
         mean = leaf.new_empty(len(alpha_KK), *leaf.shape[1:])
-        # Rows at a time: a CPU's cache holds them, and thousands of clients need little memory.
+        # Block by block: rows fit into a CPU's cache, and thousands of clients need little memory.
         step = max(1, (CACHED if leaf.device.type == "cpu" else BLOCK_ENTRIES) // (len(leaf) * leaf.shape[2]))
         for start in range(0, leaf.shape[1], step):
             rows = (slice(None), slice(start, start + step))
@@ -72,7 +72,7 @@ def _average_entries(alpha_KK: Tensor, leaf: Tensor, sent: Tensor, last: Tensor,
 
 
 def parts_in_cache(weights: Tree) -> list[slice]:
-    """A few clients at a time, so that what is computed of their gradients stays in a CPU's cache; on a GPU all."""
+    """Slices of a few clients whose gradient computations fit into a CPU's cache; on a GPU, all clients at once."""
     some = next(iter(weights.values()))
     if some.device.type != "cpu":
         return [slice(None)]

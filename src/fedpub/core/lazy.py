@@ -1,4 +1,4 @@
-"""Modules that are imported when somebody first names them, so that `import fedpub` costs nothing and is enough."""
+"""Modules that are imported on first access, so that `import fedpub` is cheap and sufficient."""
 
 from __future__ import annotations
 

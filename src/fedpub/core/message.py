@@ -1,4 +1,4 @@
-"""What is sent once in one direction: trees and tensors by name, and which entries of the trees are sent.
+"""A message in one direction: trees and tensors by name, and which entries of the trees are sent.
 
 Every tensor has the client axis K in front, as in a state. An entry that is not sent is unknown to the receiver.
 """
@@ -17,7 +17,7 @@ SENT = "active"  # the name under which `sent` is declared as an upload and enco
 
 @dataclass(frozen=True, eq=False)
 class Message(Mapping[str, Tree | Tensor]):
-    """Trees and tensors by name; `sent` names those leaves of the trees of which not all entries are sent."""
+    """Trees and tensors by name; `sent` has an entry for every leaf that is sent in part."""
 
     parts: State = field(default_factory=dict)
     sent: Tree = field(default_factory=dict)  # bool, in the shape of the leaf
@@ -47,16 +47,16 @@ class Message(Mapping[str, Tree | Tensor]):
 
     @property
     def names(self) -> set[str]:
-        """All that the message discloses, as a method declares it."""
+        """Names of everything that the message discloses, as declared by a method."""
         return {*self.parts, SENT} if self.sent else set(self.parts)
 
     def flat(self) -> State:
-        """The message as a state, for what treats all tensors alike."""
+        """The message as a state, for code that treats all tensors alike."""
         return self.parts | ({SENT: self.sent} if self.sent else {})
 
     @staticmethod
     def of(flat: State) -> Message:
-        """What `flat` gave."""
+        """The inverse of `flat`."""
         sent = flat.get(SENT)
         if not isinstance(sent, dict):
             return Message(flat)
@@ -72,7 +72,7 @@ class Message(Mapping[str, Tree | Tensor]):
         return Message.of(together([one.flat() for one in messages]))
 
     def unlike(self, like: Message) -> str | None:
-        """In what names, shapes or types this message is unlike another, in a few words; None where it is like it."""
+        """The first difference in names, shapes or types from another message, in a few words; None if they agree."""
         found, wanted = self.flat(), like.flat()
         if set(found) != set(wanted):
             return f"it has {sorted(found)}, not {sorted(wanted)}"

@@ -1,7 +1,7 @@
 """Adam for stacked clients: every client has a step counter of its own.
 
-`torch.optim.Adam` keeps one counter for a stacked tensor, which is wrong as soon as clients take part unequally. Its
-fused kernel does the arithmetic.
+`torch.optim.Adam` keeps one counter for a stacked tensor, which is wrong as soon as clients differ in how often
+they take part. Its fused kernel does the arithmetic.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def adam_step(
 ) -> State:
     """One step of Adam with L2 weight decay; writes into `parameters` and the moments, returns the new state.
 
-    A learning rate is one for all clients, or one for each, [K]; the kernel knows only the former, so that it takes a
-    step at rate one and the client's share of it is kept.
+    The learning rate is one number for all clients or one per client, [K]. The kernel supports only the former: for
+    the latter it takes a step at rate one, which is then scaled for each client.
     """
     first, second = tree(state["first"]), tree(state["second"])
     step_K = tensor(state["step"]) + 1
-    # Clients that have taken equally many steps are one tensor, others one each. Only the former are recorded.
+    # Clients with the same number of steps form one tensor, others one each. Only the former case is recorded.
     together = recording(step_K) or bool((step_K == step_K[0]).all())
     steps = list(step_K[:1].float() if together else step_K.float())
     each = {name: rate for name, rate in lr.items() if isinstance(rate, Tensor)}
@@ -76,7 +76,7 @@ def adam_step(
 def soft_threshold(mu: Tensor, amount: float | Tensor) -> Tensor:
     """sign(μ)·max(|μ| − amount, 0): shrinks towards zero and stops there exactly; writes into `mu`.
 
-    The amount is one for all clients, or one for each, [K].
+    The amount is one number for all clients or one per client, [K].
     """
     if isinstance(amount, Tensor):
         amount = for_each(amount, mu)

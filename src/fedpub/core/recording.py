@@ -1,4 +1,4 @@
-"""Whether a GPU is recording: then nobody may look at a tensor's values."""
+"""Whether a GPU is recording; meanwhile no code may read a tensor's values."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ def recording(tensor: Tensor) -> bool:
 
 
 def any_of(chosen: Tensor) -> bool:
-    """Whether any entry is true; while recording it may be, so that the general case is recorded."""
+    """Whether any entry is true; always true while recording, so that the general case is recorded."""
     return recording(chosen) or bool(chosen.any())

@@ -1,6 +1,6 @@
 """Random streams named by what they are for.
 
-A stream is derived from (seed, words): two purposes never share one, and adding a purpose moves no other.
+A stream is derived from (seed, words): two purposes never share one, and adding a purpose changes no other.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def torch_stream(seed: int, *purpose: str | int) -> torch.Generator:
 
 
 def stream_keys(seed: int, client_K: Tensor, *purpose: str | int) -> Tensor:
-    """A 64-bit key for every client, by its number: who else is stacked does not matter."""
+    """A 64-bit key for every client by its number, whichever other clients are stacked with it."""
     return client_keys(client_K, derive(seed, *purpose))
 
 
 def client_keys(client_K: Tensor, derived: int | Tensor) -> Tensor:
-    """The same of a seed that was derived before."""
+    """Keys as in `stream_keys`, from a seed that is already derived."""
     return _mix64(client_K * _GOLDEN + derived)
 
 

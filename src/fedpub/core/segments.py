@@ -16,8 +16,8 @@ from torch.autograd.function import once_differentiable
 
 from fedpub.core.sparse import SparseRows, _SparseMatmul, propagate, sparse_matmul
 
-# Clients are padded to the largest, so that one kernel does them all, while that costs at most a quarter more; on a CPU
-# only small ones, which a loop over clients would spend on calls.
+# Clients are padded to the largest, so that one kernel computes all of them, if that costs at most a quarter more. On a
+# CPU only small clients are padded: in a loop over them, calls would take most of the time.
 PADDING, SMALL = 1.25, 256
 
 
@@ -29,7 +29,7 @@ class Segments:
     owner_N: Tensor  # the client of each row
     row_N: Tensor  # the row's number within its client
     member_KN: Tensor  # sparse CSR: the row of client k is one at its nodes
-    slot_N: Tensor | None  # the row's place in the padded layout, where that is used
+    slot_N: Tensor | None  # the row's place in the padded layout, if that is used
 
     @staticmethod
     def of(sizes: list[int], dtype: torch.dtype, device: torch.device) -> Segments:
@@ -73,7 +73,7 @@ class Segments:
 
 @dataclass(frozen=True, eq=False)
 class PaddedRows:
-    """Dense features, every client padded to the largest, so that a GPU does not pad them anew each time."""
+    """Dense features, every client padded to the largest, so that a GPU does not pad them again each time."""
 
     x_KMF: Tensor
 
@@ -88,7 +88,7 @@ def rows_matmul(x: Rows, w_KFH: Tensor, segments: Segments) -> Tensor:
         return product
     if isinstance(x, PaddedRows):
         return _Unpad.apply(torch.bmm(x.x_KMF, w_KFH), segments)  # type: ignore[no-untyped-call, no-any-return]
-    if x.device.type == "cpu" and segments.slot_N is not None:  # padding wide inputs costs more there than it saves
+    if x.device.type == "cpu" and segments.slot_N is not None:  # padding wide inputs costs more than it saves
         segments = replace(segments, slot_N=None)
     return segment_matmul(x, w_KFH, segments)
 
@@ -124,7 +124,7 @@ def pair_product(z_NH: Tensor, pairs: Tensor) -> Tensor:
 
 
 class _PairProduct(torch.autograd.Function):
-    """Its gradient adds many rows to each node: as a sparse product that is several times faster than row by row."""
+    """The gradient adds many rows to each node: several times faster as a sparse product than row by row."""
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, pairs: Tensor) -> Tensor:
@@ -147,7 +147,7 @@ class _PairProduct(torch.autograd.Function):
 
 
 class _Unpad(torch.autograd.Function):
-    """Its gradient copies rows to their places: a sum over rows that meet nowhere would be slower."""
+    """The gradient copies rows to their places: these are distinct, so the slower sum over rows is not needed."""
 
     @staticmethod
     def forward(ctx: Any, x_KMH: Tensor, segments: Segments) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-ROWS = 2**14  # of dense features that are looked at in a sparse form
+ROWS = 2**14  # of dense features, converted to a sparse matrix at a time
 
 
 def csr(indptr: Tensor, indices: Tensor, values: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -33,7 +33,7 @@ def to_scipy(x: Tensor) -> Any:
 
 
 def _row_blocks(x: Tensor) -> Iterator[Any]:
-    """The rows as SciPy CSR matrices, column indices sorted: all of them, or where `x` is dense so many at a time."""
+    """The rows as SciPy CSR matrices, column indices sorted: all at once, or `ROWS` at a time if `x` is dense."""
     for block in [x] if x.layout == torch.sparse_csr else torch.split(x, ROWS):
         made = to_scipy(block)
         made.sort_indices()
@@ -69,8 +69,8 @@ def propagate(adjacency: SparseRows, h_NH: Tensor) -> Tensor:
 def sparse_matmul(sparse: Tensor, dense: Tensor) -> Tensor:
     """A CSR matrix times a dense one.
 
-    In single precision on a CPU, as bags of rows: up to five times faster than torch's sparse product. Else without
-    `@`, which fills the result with zeros and copies it first, and that takes longer than the product.
+    In single precision on a CPU, as bags of rows: up to five times faster than torch's sparse product. Otherwise
+    without `@`, which fills the result with zeros and copies it first, and takes longer for that than for the product.
     """
     if dense.device.type == "cpu" and dense.dtype == torch.float32 and sparse._nnz():
         index, pointer = sparse.col_indices(), sparse.crow_indices()
@@ -80,7 +80,7 @@ def sparse_matmul(sparse: Tensor, dense: Tensor) -> Tensor:
 
 
 class _SparseMatmul(torch.autograd.Function):
-    """A constant sparse matrix times a dense one, with the transpose at hand for the gradient."""
+    """A constant sparse matrix times a dense one, with its transpose for the gradient."""
 
     @staticmethod
     def forward(ctx: Any, dense: Tensor, forward: Tensor, backward: Tensor) -> Tensor:

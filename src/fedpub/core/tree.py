@@ -40,13 +40,13 @@ def broadcast(one: Tree, clients: int) -> Tree:
 
 
 def select(state: State, index: Tensor) -> State:
-    """The clients at the given positions; where these follow each other, a view of the state."""
+    """The clients at the given positions; a view of the state if these are consecutive."""
     run = _run(index)
     return state_map(lambda leaf: leaf[index] if run is None else leaf[run], state)
 
 
 def _run(index: Tensor) -> slice | None:
-    """The positions as a slice where they follow each other: then nothing has to be copied."""
+    """The positions as a slice if they are consecutive: then nothing has to be copied."""
     if not len(index):
         return None
     first = int(index[0])
@@ -55,7 +55,7 @@ def _run(index: Tensor) -> slice | None:
 
 
 def put(state: State, index: Tensor, part: State) -> None:
-    """Write the clients at the given positions; what is there already, as a view of it was given away, stays."""
+    """Write the clients at the given positions; a part that is a view of the state is in place already."""
     run = _run(index)
     flat, given = pack(state), pack(part)
     for name, leaf in flat.items():
@@ -89,12 +89,12 @@ def update(state: State, index: Tensor, part: State) -> State:
 
 
 def apart(state: State, clients: int) -> list[State]:
-    """The state of every client for itself, leaves [1, ...]: views of the whole."""
+    """The state of each client separately, leaves [1, ...]: views of the whole."""
     return [state_map(lambda leaf, at=at: leaf[at : at + 1], state) for at in range(clients)]  # type: ignore[misc]
 
 
 def together(parts: list[State]) -> State:
-    """States of different clients, one after the other; the whole itself where they are what `apart` made of it."""
+    """States of different clients, concatenated; the whole itself if they are the views that `apart` made of it."""
 
     def join(leaves: list[Tensor]) -> Tensor:
         whole = leaves[0]._base
@@ -114,7 +114,7 @@ def together(parts: list[State]) -> State:
 
 
 def _place(leaf: Tensor) -> tuple[int, torch.Size, tuple[int, ...]]:
-    """Where in memory a tensor lies, and how."""
+    """Address, shape and strides of a tensor."""
     return leaf.data_ptr(), leaf.shape, leaf.stride()
 
 
@@ -123,7 +123,7 @@ def for_each(value_K: Tensor, leaf: Tensor) -> Tensor:
     return value_K.view(-1, *[1] * (leaf.dim() - 1))
 
 
-CACHED = 2**18  # entries that stay in a core's cache
+CACHED = 2**18  # entries that fit into a core's cache
 
 
 def flatten(tree: Tree) -> Tensor:
@@ -140,7 +140,7 @@ def _mixed(share: Tensor, leaf: Tensor) -> Tensor:
     if share.layout == torch.sparse_csr:
         return sparse_matmul(share, leaf.flatten(1).contiguous()).view(-1, *leaf.shape[1:])
     if leaf.dim() == 3 and leaf.shape[2] > 1 and len(share) > 1 and leaf.device.type == "cpu":
-        # A product for every row: what a CPU needs of it stays in its cache, unlike in one product of long rows.
+        # A product for every row: its operands stay in a CPU's cache, unlike those of one product of long rows.
         return torch.matmul(share, leaf.transpose(0, 1)).transpose(0, 1)
     return (share @ leaf.flatten(1)).reshape(-1, *leaf.shape[1:])
 
@@ -164,7 +164,7 @@ def pack(state: Mapping[str, Tree | Tensor], prefix: str = "") -> Tree:
     flat: Tree = {}
     for name, part in state.items():
         if isinstance(part, dict):
-            leaves = part or {"": torch.empty(0)}  # a tree without leaves is still there afterwards
+            leaves = part or {"": torch.empty(0)}  # keeps a tree without leaves
             flat |= {f"{prefix}{name}/{leaf}": value for leaf, value in leaves.items()}
         else:
             flat[f"{prefix}{name}"] = part
@@ -172,7 +172,7 @@ def pack(state: Mapping[str, Tree | Tensor], prefix: str = "") -> Tree:
 
 
 def unpack(flat: Tree, prefix: str = "") -> State:
-    """What `pack` packed."""
+    """The inverse of `pack`."""
     state: State = {}
     for key, value in flat.items():
         if not key.startswith(prefix):
