@@ -16,37 +16,28 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedpub.core.segments import segment_add, segment_matmul
 from fedpub.core.tree import Tree
 from fedpub.data.clients.stack import Clients
 from fedpub.data.clients.subgraph import Propagation
-from fedpub.models.base import Dropout, Model
+from fedpub.models.base import Dropout
+from fedpub.models.pairs import Pairs, classifier, first_layer, mean_output, proxy_layer, second_layer
 from fedpub.models.proxy import Proxy
-from fedpub.models.sage import PAIR, first_layer, init_pairs, mean_output, proxy_layer, second_layer, seen_pairs
 
 
 @dataclass(frozen=True)
-class Twin(Model):
+class Twin(Pairs):
     hidden: int = 64
 
     propagation: ClassVar[Propagation] = "symmetric"
-    inputs: ClassVar[tuple[str, ...]] = PAIR
-
-    def seen(self, data: Clients) -> dict[str, Tensor]:
-        return seen_pairs(data)
-
-    def init(self, num_features: int, num_classes: int, stream: torch.Generator) -> Tree:
-        return init_pairs(num_features, self.hidden, num_classes, stream)
 
     def apply(self, w: Tree, data: Clients, dropout: Dropout | None = None) -> Tensor:
-        own = data.segments
         h_NH = torch.relu(_norm(first_layer(w, data)))
         if dropout:
-            h_NH = dropout(h_NH, 1, data.ids_K, own)
+            h_NH = dropout(h_NH, 1, data.ids_K, data.segments)
         h_NH = torch.relu(_norm(second_layer(w, h_NH, data))) + h_NH
         if dropout:
-            h_NH = dropout(h_NH, 2, data.ids_K, own)
-        return segment_add(segment_matmul(h_NH, w["classifier.weight"], own), w["classifier.bias"], own)
+            h_NH = dropout(h_NH, 2, data.ids_K, data.segments)
+        return classifier(w, h_NH, data)
 
     def embed(self, w: Tree, proxy: Proxy) -> Tensor:
         return mean_output(w, torch.relu(_norm(proxy_layer(w, proxy))), proxy)
