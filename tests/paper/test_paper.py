@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import math
@@ -25,7 +26,7 @@ from fedpub.paper.recipe import Artefact, Entry, Grid, Settings
 from fedpub.paper.recipes import RECIPES
 from fedpub.paper.store import Job, Outcomes, compute, is_done, key
 from fedpub.paper.structure import correlation
-from fedpub.paper.write import Listed, markdown, shown, write, write_runs
+from fedpub.paper.write import Listed, markdown, read_csv, shown, write, write_csv, write_runs
 from fedpub.report.published import published, statistics, tables
 from small import small_graph
 
@@ -48,9 +49,13 @@ def test_every_recipe_makes_its_table_and_figure(real_data, kept, name):
     made = recipe.make(SMALL, Outcomes(kept / "runs"))
     files = write(made, name, recipe.title, "fedpub reproduce", kept)
     assert all(path.stat().st_size > 0 for path in files)
-    assert {path.suffix for path in files} == ({".csv", ".md", ".svg", ".pdf"} if made.draw else {".csv", ".md"})
-    with (kept / f"{name}.csv").open(encoding="utf-8") as file:
-        header, *rows = csv.reader(file)
+    assert {path.suffix for path in files} == {
+        ".gz" if made.packed else ".csv",
+        ".md",
+        *((".svg", ".pdf") if made.draw else ()),
+    }
+    data = files[0].read_bytes()
+    header, *rows = csv.reader((gzip.decompress(data) if made.packed else data).decode().splitlines())
     assert header == made.header
     assert rows
     assert all(len(row) == len(header) for row in rows)
@@ -189,20 +194,20 @@ def test_a_grid_by_hand(graph_file, tmp_path):
     assert table == (
         ["", "one", "paper", "other", "paper"],
         [
-            ["A", "**60.00** ± 14.14", "50.00", "**90.00** ± 0.00", "50.00"],
+            ["A", "**60.00 ± 14.14**", "50.00", "**90.00 ± 0.00**", "50.00"],
             ["B", "50.00 ± 14.14", "", "70.00 ± 14.14", ""],
         ],
     )
     assert over_all[0] == ["", "average", "paper's average", "cells with ours ≥ paper", "p against B"]
     # Differences A − B of 10 and 20 points in the cells: mean 15, deviation 7.07, t = 3 with one degree of freedom.
     assert over_all[1] == [
-        ["A", pytest.approx(75), 50, "2 of 2", "0.205"],
-        ["B", pytest.approx(60), None, "", None],
+        ["A", "**75.00**", 50, "2 of 2", "0.205"],
+        ["B", "60.00", None, "", None],
     ]
 
 
 def test_a_table_is_made_again_of_listed_runs(graph_file, tmp_path):
-    """Of runs.csv alone: the same table; above it a sentence where the runs do not say how many rounds were level."""
+    """Of runs.csv.gz alone: the same table; above it a sentence where they do not say how many rounds were level."""
     cells = {"one": {"dataset": graph_file}, "other": {"dataset": graph_file, "epochs": 2}}
     grid = Grid("by hand", {"A": {"method": "local"}, "B": {"method": "fedavg"}}, lambda settings: cells)
     settings, found = Settings(seeds=2, rounds=1), Outcomes(tmp_path)
@@ -225,7 +230,7 @@ def test_the_verdict_is_to_the_paper_s_two_decimals():
     assert Entry(79.594, 0.1, 79.60).verdict == "no"
     assert Entry(79.594, 0.1, None).verdict is None
     assert Entry(None, None, 79.60).texts(True) == ("", "79.60")
-    assert Entry(79.6, 0.12, 79.60).texts(True) == ("**79.60** ± 0.12", "79.60")
+    assert Entry(79.6, 0.12, 79.60).texts(True, is_best=True) == ("**79.60 ± 0.12**", "79.60")
     assert Entry(79.6, 0.12, None).texts(False) == ("79.60 ± 0.12",)
 
 
@@ -252,6 +257,21 @@ def test_a_table_as_text():
     assert "| C | 0.123 |" in text
     assert text.endswith("A note.\n")
     assert [shown(value) for value in (3, "x", None, -5.678)] == ["3", "x", "", "-5.68"]
+
+
+def test_much_data_is_compressed(tmp_path):
+    """Seven digits of it, whole numbers as they are; the same numbers give the same bytes."""
+    header, rows = ["name", "value", "bytes"], [["a", 1 / 3, 123456789], ["b, c", None, 0]]
+    for name in ("one.csv.gz", "two.csv.gz", "three.csv"):
+        write_csv(tmp_path / name, header, rows)
+    assert (tmp_path / "one.csv.gz").read_bytes() == (tmp_path / "two.csv.gz").read_bytes()
+    packed, plain = (read_csv(tmp_path / name) for name in ("one.csv.gz", "three.csv"))
+    assert [row["value"] for row in packed] == ["0.3333333", ""]
+    assert [row["value"] for row in plain] == [str(1 / 3), ""]
+    assert [(row["name"], row["bytes"]) for row in packed] == [("a", "123456789"), ("b, c", "0")]
+    (tmp_path / "one.csv.gz").write_bytes((tmp_path / "one.csv.gz").read_bytes()[:-9])
+    with pytest.raises(FedpubError, match=r"cannot be read .* give a runs.csv.gz"):
+        Listed(tmp_path / "one.csv.gz")[Job(small_run())]
 
 
 def test_the_same_figure_gives_the_same_bytes(tmp_path):
@@ -305,8 +325,7 @@ def test_the_verb(tmp_path, capsys, monkeypatch):
     assert main(["reproduce", "figure-collapse", "--quick", "--out", "made"]) == 0
     assert "3 runs, 0 of them to be computed" in capsys.readouterr().out
     assert "--quick" in (tmp_path / "made" / "figure-collapse.md").read_text()
-    with (tmp_path / "made" / "runs.csv").open(encoding="utf-8") as file:
-        runs = list(csv.DictReader(file))
+    runs = read_csv(tmp_path / "made" / "runs.csv.gz")
     assert [(run["method"], run["options"], run["rounds"]) for run in runs] == [
         ("fedavg", "{}", "5"),
         ("fedpub", "{}", "5"),
@@ -348,8 +367,7 @@ def test_the_options_of_a_run_are_listed_where_they_are_not_the_usual_ones(graph
         Experiment(dataset=graph_file, method="fedpub", rounds=1, hidden=4, options={"tau": 7.0}).resolve().experiment
     )
     list(compute([one], tmp_path, None, 1))
-    with write_runs([one, one], Outcomes(tmp_path), tmp_path).open(encoding="utf-8") as file:
-        (line,) = csv.DictReader(file)
+    (line,) = read_csv(write_runs([one, one], Outcomes(tmp_path), tmp_path))
     assert (line["options"], line["dataset"], line["key"]) == ('{"tau": 7.0}', str(graph_file), key(one.experiment))
 
 

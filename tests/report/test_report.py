@@ -322,7 +322,7 @@ def test_unfinished_runs_are_marked_and_count_only_alone(tmp_path):
     assert fedpub.note == "unfinished: seed 1 at round 1 of 3"
     assert (local.mean, local.finished) == (pytest.approx(30), False)
     text = tables.markdown(summary.tables(load([tmp_path])[0]))
-    assert "| FED-PUB | 1 of 2 | **60.00** |" in text
+    assert "| FED-PUB | 1 of 2 | 60.00 |" in text
     assert "| Local | 0 of 1 | 30.00 (unfinished) |" in text
     assert "seed 1 at round 1 of 3" in text
 
@@ -482,7 +482,7 @@ def test_markdown_and_latex(tmp_path):
     assert row.split(" | ")[:5] == ["| cora, disjoint, 5 clients", "FED-PUB", "2", "**62.50 ± 0.71**", ""]
     assert row.split(" | ")[5] == "83.70"
     assert r"my\_graph\|50%$, disjoint, 2 clients" in markdown.read_text()
-    assert r"my\_graph|50\%\$, disjoint, 2 clients & Local & 1 & \textbf{60.00} &" in latex.read_text()
+    assert r"my\_graph|50\%\$, disjoint, 2 clients & Local & 1 & 60.00 &" in latex.read_text()
     assert r"\textbf{62.50 $\pm$ 0.71}" in latex.read_text()
     assert latex.read_text().count(r"\begin{tabular}") == 2
 

@@ -148,7 +148,9 @@ def test_numbers_as_text():
 
 
 def test_bold_is_the_best_of_its_cell():
-    """All that show the same decimals, and never the oracle."""
+    """All that show the same decimals; never the oracle, and nothing alone."""
     assert best({"local": 81.234, "fedpub": 81.231, "fedavg": 81.2, "oracle": 90.0}) == {"local", "fedpub"}
-    assert best({"fedavg": None, "fedpub (tau=5.0)": 3.0, "gcfl": float("nan")}) == {"fedpub (tau=5.0)"}
+    assert best({"fedavg": None, "fedpub (tau=5.0)": 3.0, "gcfl": 2.0}) == {"fedpub (tau=5.0)"}
+    assert best({"FED-PUB": 3.0, "Local": 2.0, "Oracle": 4.0}) == {"FED-PUB"}
+    assert best({"fedpub": 3.0, "local": float("nan"), "oracle": 2.0}) == set(), "there is nothing to compare with"
     assert best({}) == set()

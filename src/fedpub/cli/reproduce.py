@@ -52,7 +52,7 @@ def reproduce(
         quick: A quick look: one seed, five rounds, the first dataset, few methods.
         jobs: Number of parallel processes.
         list_: List of the names.
-        listed: A runs.csv of an earlier call, whose runs fill the tables; nothing is computed.
+        listed: A runs.csv.gz of an earlier call, whose runs fill the tables; nothing is computed.
         json: Names, or files that were written, as JSON.
         verbose: One line per run on standard error, and tracebacks of errors.
     """

@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from fedpub.algorithms import title_of
 from fedpub.algorithms.fedpub_plus import FedPubPlus
 from fedpub.paper.main import cells
-from fedpub.paper.recipe import TITLES, Artefact, Grid, Rows, Settings
+from fedpub.paper.recipe import Artefact, Grid, Rows, Settings
 from fedpub.paper.store import Job, Outcomes
 from fedpub.runs.significance import deviation
 
@@ -31,7 +32,7 @@ class Beyond:
 
     title = "FED-PUB-plus on other splits than it was chosen on"
     rows: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        **{TITLES[name]: {"method": name} for name in OTHERS},
+        **{title_of(name): {"method": name} for name in OTHERS},
         "FED-PUB-plus without the choice": WITHOUT_CHOICE,
         "FED-PUB-plus": {"method": "fedpub-plus"},
     }
@@ -150,8 +151,8 @@ SAME_MODEL = Grid(
         label: row
         for name in OTHERS
         for label, row in (
-            (TITLES[name], {"method": name}),
-            (f"{TITLES[name]}, twin", {"method": name, **FedPubPlus().defaults}),
+            (title_of(name), {"method": name}),
+            (f"{title_of(name)}, twin", {"method": name, **FedPubPlus().defaults}),
         )
     }
     | {"FED-PUB-plus without the choice": WITHOUT_CHOICE},

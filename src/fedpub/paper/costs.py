@@ -8,11 +8,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from fedpub.algorithms import title_of
 from fedpub.data.synthetic import SYNTHETIC
 from fedpub.paper.main import QUICK, ROWS, cells
-from fedpub.paper.recipe import ALL, COLOURS, METHODS, TITLES, Artefact, Settings, grouped_bars, spread
+from fedpub.paper.recipe import ALL, METHODS, Artefact, Rows, Settings, grouped_bars, spread
 from fedpub.paper.store import Job, Outcomes
+from fedpub.report.load import thinned
+from fedpub.report.style import GUIDE, label_ends, looks
 from fedpub.runs.significance import deviation
+
+MAX_POINTS = 15  # of a curve
+ACROSS = 3  # panels in a row
 
 
 class Efficiency:
@@ -74,7 +80,7 @@ class Convergence:
         return cells(self.datasets, self.scenario, (self.clients,), task=self.task)(settings)
 
     def methods(self, settings: Settings) -> dict[str, dict[str, str]]:
-        kept = QUICK if settings.quick else [TITLES[name] for name in METHODS]
+        kept = QUICK if settings.quick else [title_of(name) for name in METHODS]
         return {label: ROWS[label] for label in kept if self.task != "link-prediction" or label != "FedGNN"}
 
     def jobs(self, settings: Settings) -> list[Job]:
@@ -86,35 +92,40 @@ class Convergence:
         ]
 
     def make(self, settings: Settings, found: Outcomes) -> Artefact:
-        curves: dict[str, dict[str, np.ndarray]] = {}
+        rows: list[list[Any]] = []
         for name, cell in self.cells(settings).items():
             for label, row in self.methods(settings).items():
                 runs = [found[job].rows for job in settings.repeated(**cell, **row)]
-                curves.setdefault(name, {})[label] = np.array([[one.mean("test") for one in run] for run in runs])
+                values = 100 * np.array([[one.mean("test") for one in run] for run in runs])
+                rows += [[name, label, at, float(own.mean()), deviation(own)] for at, own in enumerate(values.T, 1)]
+        return self.drawn(rows)
 
-        def draw(figure: Any) -> None:
-            panels = figure.subplots(1, len(curves), squeeze=False)[0]
-            for axes, (name, lines) in zip(panels, curves.items(), strict=True):
-                for label, values in lines.items():
-                    rounds = np.arange(1, values.shape[1] + 1)
-                    mean, off = 100 * values.mean(0), [100 * (deviation(own) or 0.0) for own in values.T]
-                    colour, width = COLOURS[label], 1.8 if label == "FED-PUB" else 1.0
-                    axes.plot(rounds, mean, label=label, color=colour, linewidth=width)
-                    axes.fill_between(rounds, mean - off, mean + off, color=colour, alpha=0.12, linewidth=0)
-                axes.set_title(name, fontsize=9)
-                axes.set_xlabel("round")
-            panels[0].set_ylabel("test, percent")
-            handles, labels = panels[0].get_legend_handles_labels()
-            figure.legend(handles, labels, loc="outside upper center", ncols=8, fontsize=8, frameon=False)
-
-        rows: list[list[Any]] = [
-            [name, label, number, 100 * float(own.mean()), deviation(100 * own)]
-            for name, lines in curves.items()
-            for label, values in lines.items()
-            for number, own in enumerate(values.T, 1)
-        ]
+    def drawn(self, rows: Rows) -> Artefact:
+        """The figure of rows as they are in the file: it can be drawn again of that alone."""
+        panels = list(dict.fromkeys(row[0] for row in rows))
         header = ["cell", "method", "round", "test", "±"]
-        return Artefact(header, rows, "", draw, (3.2 * len(curves), 2.8))
+        size = (3.4 * min(ACROSS, len(panels)), 2.5 * -(-len(panels) // ACROSS))
+        return Artefact(header, rows, "", lambda figure: _curves(figure, rows), size, packed=True)
+
+
+def _curves(figure: Any, rows: Rows) -> None:
+    """A panel per cell, with names at the ends of the lines."""
+    cells, look = list(dict.fromkeys(row[0] for row in rows)), looks(row[1] for row in rows)
+    down = -(-len(cells) // ACROSS)
+    for place, cell in enumerate(cells, 1):
+        axes = figure.add_subplot(down, min(ACROSS, len(cells)), place)
+        ends = {}
+        for label in dict.fromkeys(row[1] for row in rows):
+            own = [row[2:] for row in rows if row[:2] == [cell, label]]
+            kept = [own[place] for place in thinned(range(len(own)), MAX_POINTS)]
+            rounds, mean, off = np.array([[number, mean, off or 0.0] for number, mean, off in kept]).T
+            axes.plot(rounds, mean, linewidth=1.1, **look[label].line)
+            band = {"color": look[label].colour, "alpha": 0.12, "linewidth": 0}
+            axes.fill_between(rounds, mean - off, mean + off, **band)
+            ends[label] = (rounds[-1], mean[-1], look[label].colour)
+        axes.set(title=cell, xlabel="round", ylabel="test, percent" if place % ACROSS == 1 else "")
+        axes.locator_params(nbins=4)
+        label_ends(axes, ends)
 
 
 class Collapse:
@@ -138,7 +149,7 @@ class Collapse:
             per_client = np.array(
                 [found[job].summary["per_client_test"] for job in self.variant(settings, method)], dtype=float
             )
-            rows.append([TITLES[method], *(100 * float(np.nanmean(per_client[:, community == c])) for c in range(3))])
+            rows.append([title_of(method), *(100 * float(np.nanmean(per_client[:, community == c])) for c in range(3))])
 
         def draw(figure: Any) -> None:
             series = {row[0]: (row[1:], None) for row in rows}
@@ -185,7 +196,7 @@ class Measures:
                 axes.set_title(measure, fontsize=9)
                 axes.set_xticks([])
                 axes.set_yticks([])
-            panels[3].bar([row[0] for row in rows], [row[4] for row in rows])
+            panels[3].bar([row[0] for row in rows], [row[4] for row in rows], color=GUIDE)
             panels[3].set_title("milliseconds", fontsize=9)
             panels[3].tick_params(labelsize=7)
 

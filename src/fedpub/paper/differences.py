@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from fedpub.algorithms import title_of
 from fedpub.paper.main import DISJOINT, OVERLAPPING, QUICK, WITH_ORACLE, cells, paper
-from fedpub.paper.recipe import TITLES, Artefact, Grid, Recipe, Rows, Settings
+from fedpub.paper.recipe import Artefact, Grid, Recipe, Rows, Settings
 from fedpub.paper.store import Job, Outcomes
 
 PUBLISHED_DECAY = 1e-6  # of the published code, in Adam
@@ -32,7 +33,7 @@ _small = _main("cora", "citeseer")
 
 
 def _decaying(*methods: str) -> dict[str, Mapping[str, Any]]:
-    return {TITLES[name]: {"method": name, "weight_decay": PUBLISHED_DECAY} for name in methods}
+    return {title_of(name): {"method": name, "weight_decay": PUBLISHED_DECAY} for name in methods}
 
 
 WEIGHT_DECAY = Grid(
@@ -83,7 +84,7 @@ class Splits:
         return settings if settings.quick else replace(settings, seeds=TEN)
 
     def grid(self) -> Grid:
-        return Grid("", {TITLES[name]: {"method": name} for name in self.methods}, _small, paper)
+        return Grid("", {title_of(name): {"method": name} for name in self.methods}, _small, paper)
 
     def jobs(self, settings: Settings) -> list[Job]:
         return self.grid().jobs(self.ten(settings))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fedpub.paper.recipe import ALL, METHODS, TITLES, Grid, Settings
+from fedpub.algorithms import title_of
+from fedpub.paper.recipe import ALL, METHODS, Grid, Settings
 from fedpub.report.published import published, tables
 
-ROWS = {TITLES[name]: {"method": name} for name in METHODS}
-WITH_ORACLE = {TITLES["oracle"]: {"method": "oracle"}} | ROWS  # which the paper's main tables leave out
+ROWS = {title_of(name): {"method": name} for name in METHODS}
+WITH_ORACLE = {title_of("oracle"): {"method": "oracle"}} | ROWS  # which the paper's main tables leave out
 QUICK = ("Local", "FedAvg", "FED-PUB")
 
 
@@ -71,7 +72,7 @@ def _oracle_cells(settings: Settings) -> dict[str, dict[str, Any]]:
 
 ORACLE = Grid(
     "Oracle and missing edges, Cora",
-    {TITLES[name]: {"method": name} for name in ("oracle", "local", "fedavg", "fedgnn", "fedsage", "fedpub")},
+    {title_of(name): {"method": name} for name in ("oracle", "local", "fedavg", "fedgnn", "fedsage", "fedpub")},
     _oracle_cells,
     oracle_paper,
     note="The oracle trains one model on the whole graph, with the edges that the clients miss.",

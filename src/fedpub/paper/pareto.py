@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from fedpub.algorithms import title_of
 from fedpub.bench import wire
 from fedpub.paper.beyond import reported_on
 from fedpub.paper.main import cells
-from fedpub.paper.recipe import COLOURS, TITLES, Artefact, Rows, Settings
+from fedpub.paper.recipe import Artefact, Rows, Settings
 from fedpub.paper.store import Job, Outcomes
 from fedpub.report.curves import frontier
+from fedpub.report.style import GUIDE, looks
 
 # How strongly masks are driven to zero: the L1 and the masks' learning rate.
 STRENGTHS: Mapping[str, Mapping[str, Any]] = {
@@ -33,7 +35,7 @@ class Point:
     @property
     def label(self) -> str:
         said = ", ".join(word for word in (self.strength, self.precision.replace("exact", "")) if word)
-        return f"{TITLES[self.method]}, {said}" if said else TITLES[self.method]
+        return f"{title_of(self.method)}, {said}" if said else title_of(self.method)
 
 
 class Pareto:
@@ -85,29 +87,6 @@ class Pareto:
             share = 100 * float(np.mean([value / usual[cell] for cell, value in sent(by_cell).items()]))
             rows.append([point.label, *tests.values(), float(np.mean(list(tests.values()))), zeros, share])
 
-        def draw(figure: Any) -> None:
-            axes = figure.subplots()
-            points = list(zip(self.points(settings), rows, strict=True))
-            best = frontier({row[0]: {"up": row[-1], "test": row[-3]} for row in rows})
-            line = [(row[-1], row[-3]) for label in best for row in rows if row[0] == label]
-            axes.plot(*zip(*line, strict=True), color="#888888", linewidth=0.8, linestyle="--", drawstyle="steps-post")
-            for method in dict.fromkeys(point.method for point, _ in points):
-                colour = COLOURS[TITLES[method]]
-                pruned = sorted((row[-1], row[-3]) for point, row in points
-                                if point.method == method and point.precision == "exact")  # fmt: skip
-                axes.plot(*zip(*pruned, strict=True), color=colour, linewidth=0.8, label=TITLES[method])
-                for point, row in points:
-                    if point.method == method:
-                        axes.scatter(row[-1], row[-3], color=colour, marker=MARKERS[point.precision], s=30, zorder=3)
-                        said = point.strength or point.precision.replace("exact", "")
-                        left = method == "fedpub-plus"  # two curves near each other
-                        axes.annotate(said, (row[-1], row[-3]), (-5, 5) if left else (5, -10), fontsize=7,
-                                      textcoords="offset points", ha="right" if left else "left")  # fmt: skip
-            axes.set_xlabel("bytes up, percent of FED-PUB's")
-            axes.set_ylabel("test accuracy, percent")
-            axes.set_xlim(left=0)
-            figure.legend(loc="outside upper center", ncols=4, fontsize=8, frameon=False)
-
         header = ["method", *usual, "mean", "zeros", "sent up"]
         splits = ", ".join(map(str, reported_on(settings)))
         note = (
@@ -115,4 +94,35 @@ class Pareto:
             "percent of FED-PUB's. Rounded uploads are those of sites (`--precision`): the run goes through letters, "
             "and its bytes are those of the encoded messages; the others' are the simulator's count."
         )
-        return Artefact(header, rows, note, draw, (6.5, 4.2))
+        points = self.points(settings)
+        return Artefact(header, rows, note, lambda figure: draw(figure, points, rows), (6.5, 4.2))
+
+
+def draw(figure: Any, points: Sequence[Point], rows: Rows) -> None:
+    """Rows as they are in the file, one for each point."""
+    axes, look = figure.subplots(), looks(point.method for point in points)
+    best = frontier({row[0]: {"up": row[-1], "test": row[-3]} for row in rows})
+    line = [(row[-1], row[-3]) for label in best for row in rows if row[0] == label]
+    axes.plot(*zip(*line, strict=True), color=GUIDE, linewidth=0.8, linestyle="--", drawstyle="steps-post")
+    for method in dict.fromkeys(point.method for point in points):
+        colour = look[method].colour
+        own = [(point, row) for point, row in zip(points, rows, strict=True) if point.method == method]
+        pruned = sorted((row[-1], row[-3]) for point, row in own if point.precision == "exact")
+        axes.plot(
+            *zip(*pruned, strict=True),
+            linewidth=0.8,
+            marker="o",
+            markersize=4,
+            label=title_of(method),
+            **look[method].line,
+        )
+        for point, row in own:
+            axes.scatter(row[-1], row[-3], color=colour, marker=MARKERS[point.precision], s=30, zorder=3)
+            said = point.strength or point.precision.replace("exact", "")
+            left = method == "fedpub-plus"  # two curves near each other
+            beside = {"textcoords": "offset points", "ha": "right" if left else "left"}
+            axes.annotate(said, (row[-1], row[-3]), (-5, 5) if left else (5, -10), fontsize=7, **beside)
+    axes.set_xlabel("bytes up, percent of FED-PUB's")
+    axes.set_ylabel("test accuracy, percent")
+    axes.set_xlim(left=0)
+    figure.legend(loc="outside upper center", ncols=4, fontsize=8, frameon=False)

@@ -11,41 +11,15 @@ import numpy as np
 
 from fedpub.experiment import Experiment
 from fedpub.paper.store import Job, Outcomes
+from fedpub.report.style import looks
+from fedpub.report.text import BOLD, best, bold, number, p_value
+from fedpub.report.text import spread as spread_text
 from fedpub.runs.significance import CONVENTION, deviation, p_values
 
 ALL = ("cora", "citeseer", "pubmed", "ogbn-arxiv", "computers", "photo")
 METHODS = ("local", "fedavg", "fedprox", "fedper", "fedgnn", "fedsage", "gcfl", "fedpub")
-TITLES = {
-    "local": "Local",
-    "fedavg": "FedAvg",
-    "fedprox": "FedProx",
-    "fedper": "FedPer",
-    "fedgnn": "FedGNN",
-    "fedsage": "FedSage+",
-    "gcfl": "GCFL",
-    "fedpub": "FED-PUB",
-    "fedpub-plus": "FED-PUB-plus",
-    "oracle": "Oracle",
-}
-
-
-# A method has its colour in every figure; FED-PUB's is the one that is seen first.
-COLOURS = {
-    "FED-PUB": "#c1121f",
-    "FED-PUB-plus": "#7a0611",
-    "Local": "#6c757d",
-    "FedAvg": "#1d6fb8",
-    "FedProx": "#7fb7e6",
-    "FedPer": "#e08e0b",
-    "FedGNN": "#2a9d58",
-    "FedSage+": "#8cc9a1",
-    "GCFL": "#7b4fb5",
-    "Oracle": "#222222",
-    "masks only": "#e08e0b",
-    "similarity only": "#2a9d58",
-}
 WIDE = 6  # columns above which a table is read by dataset
-LEGEND = "Mean ± deviation over the seeds; bold where it is at least the paper's."
+LEGEND = f"Mean ± deviation over the seeds; {BOLD}."
 
 
 @dataclass(frozen=True)
@@ -96,6 +70,7 @@ class Artefact:
     size: tuple[float, float] = (5.0, 3.2)  # of the figure, in inches
     read: Sequence[tuple[list[str], Rows]] = ()  # the same numbers laid out to be read, where rows are many or wide
     above: str = ""  # what a reader must know before the numbers
+    packed: bool = False  # the rows are many and only data for the figure: their file is compressed
 
 
 class Recipe(Protocol):
@@ -128,12 +103,11 @@ class Entry:
             return None
         return "yes" if round(self.mean, 2) >= self.paper else "no"
 
-    def texts(self, beside: bool) -> tuple[str, ...]:
+    def texts(self, beside: bool, is_best: bool = False) -> tuple[str, ...]:
         """What is read in a table: ours, and the paper's beside it."""
-        bold = "**" if self.verdict == "yes" else ""
-        off = "" if self.deviation is None else f" ± {self.deviation:.2f}"
-        ours = "" if self.mean is None else f"{bold}{self.mean:.2f}{bold}{off}"
-        return (ours, "" if self.paper is None else f"{self.paper:.2f}") if beside else (ours,)
+        ours = spread_text(self.mean, self.deviation)
+        ours = bold(ours) if is_best else ours
+        return (ours, number(self.paper)) if beside else (ours,)
 
 
 @dataclass(frozen=True)
@@ -185,10 +159,15 @@ class Grid:
             groups.setdefault(column["dataset"] if len(columns) > WIDE else "", []).append(name)
         beside = any(one.paper is not None for one in entries.values())
         titles = ("paper",) if beside else ()
+        marked = {name: best({label: entries[label, name].mean for label in shown}) for name in columns}
+
+        def texts(label: str, name: str) -> tuple[str, ...]:
+            return entries[label, name].texts(beside, label in marked[name])
+
         read: list[tuple[list[str], Rows]] = [
             (
                 ["", *(title for name in names for title in (name, *titles))],
-                [[label, *(text for name in names for text in entries[label, name].texts(beside))] for label in shown],
+                [[label, *(text for name in names for text in texts(label, name))] for label in shown],
             )
             for names in groups.values()
         ]
@@ -204,7 +183,7 @@ class Grid:
 
         unit = "cells (means over seeds)" if len(columns) > 1 else "seeds"
         test = f"p: {CONVENTION}, over {unit}." if len(shown) > 1 and settings.seeds * len(columns) > 1 else ""
-        note = " ".join(filter(None, [self.note, LEGEND if beside else "", test]))
+        note = " ".join(filter(None, [self.note, LEGEND, test]))
         return Artefact(header, rows, note, draw if self.bars else None, read=read)
 
     def _entry(self, settings: Settings, found: Outcomes, row: Mapping[str, Any], column: Mapping[str, Any]) -> Entry:
@@ -216,19 +195,21 @@ class Grid:
     ) -> tuple[list[str], Rows]:
         columns, shown = self.columns(settings), self.shown(settings)
         last = self.against or list(shown)[-1]
-        p_value = p_values({label: self._values(settings, found, row) for label, row in shown.items()}, last)
+        found_p = p_values({label: self._values(settings, found, row) for label, row in shown.items()}, last)
         beside = any(one.paper is not None for one in entries.values())
+        averages = {label: _mean([entries[label, name].mean for name in columns]) for label in shown}
         rows: Rows = []
         for label in shown:
             own = [entries[label, name] for name in columns]
             verdicts = [one.verdict for one in own if one.verdict]
             line: list[Any] = [label]
             if self.average:
-                line.append(_mean([one.mean for one in own]))
+                text = number(averages[label])
+                line.append(bold(text) if label in best(averages) else text)
             if beside:
                 line += [_mean([one.paper for one in own])] if self.average else []
                 line.append(f"{verdicts.count('yes')} of {len(verdicts)}" if verdicts else "")
-            rows.append([*line, None if label == last else _p_text(p_value[label])])
+            rows.append([*line, None if label == last else p_value(found_p[label])])
         titles = ["average"] if self.average else []
         if beside:
             titles += ["paper's average"] if self.average else []
@@ -249,11 +230,11 @@ def grouped_bars(
     figure: Any, groups: Sequence[str], series: Mapping[str, tuple[Sequence[Any], Sequence[Any] | None]], label: str
 ) -> Any:
     """A group of bars for each name, a bar for each series of values (and deviations); the axes."""
-    axes, width = figure.subplots(), 0.8 / len(series)
+    axes, width, look = figure.subplots(), 0.8 / len(series), looks(series)
     for place, (name, (values, deviations)) in enumerate(series.items()):
         at = np.arange(len(groups)) + place * width
         off = None if deviations is None else [np.nan if one is None else one for one in deviations]
-        axes.bar(at, values, width, yerr=off, label=name, color=COLOURS.get(name), error_kw={"linewidth": 0.8})
+        axes.bar(at, values, width, yerr=off, label=name, color=look[name].colour, error_kw={"linewidth": 0.8})
     axes.set_xticks(np.arange(len(groups)) + 0.4 - width / 2, groups)
     axes.set_ylabel(label)
     figure.legend(loc="outside upper center", ncols=4, fontsize=7, frameon=False)
@@ -269,12 +250,6 @@ def spread(
     if not known:
         return None, None
     return float(np.mean(known)), deviation(known)
-
-
-def _p_text(p_value: float | None) -> str:
-    if p_value is None:
-        return ""
-    return "< 0.001" if p_value < 0.001 else f"{p_value:.3f}"
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

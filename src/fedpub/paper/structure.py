@@ -6,11 +6,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from fedpub.algorithms import title_of
 from fedpub.data import datasets
 from fedpub.data.clients.partition import cached_partition
 from fedpub.data.clients.split import split
 from fedpub.data.clients.statistics import partition_statistics
-from fedpub.paper.recipe import ALL, TITLES, Artefact, Settings, grouped_bars
+from fedpub.paper.recipe import ALL, Artefact, Settings, grouped_bars
 from fedpub.paper.store import Job, Outcomes
 from fedpub.report.published import statistics
 from fedpub.runs.significance import deviation
@@ -195,7 +196,7 @@ class Neighbours:
         for method in self.shown(settings):
             seen = [found[job].seen for job in self.variant(settings, method)]
             means = [100 * float(np.mean([one[name] for one in seen])) for name in ("own", "neighbour")]
-            rows.append([TITLES[method], *means])
+            rows.append([title_of(method), *means])
         note = (
             "The neighbour is the client to which most edges are missing. The paper shows it as bars, without numbers."
         )

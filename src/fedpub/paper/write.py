@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
+import re
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -16,8 +19,11 @@ from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.paper.recipe import Artefact, Rows
 from fedpub.paper.store import Job, Outcome, Outcomes, key
+from fedpub.report.style import STYLE
+from fedpub.report.text import markdown_table
 from fedpub.store.record import Row
 
+RUNS = "runs.csv.gz"  # every run as a line
 LONG = 60  # rows above which a table is data for a figure, not something to read
 
 
@@ -34,9 +40,10 @@ def write(
     """All files of an artefact; each is replaced as a whole. It says so where runs of an earlier version are behind."""
     if any("level_rounds" not in one for one in summaries):
         artefact = replace(artefact, above=EARLIEST)
-    write_text(folder / f"{name}.csv", _csv(artefact.header, artefact.rows))
-    write_text(folder / f"{name}.md", markdown(artefact, name, title, command))
-    written = [folder / f"{name}.csv", folder / f"{name}.md"]
+    numbers, page = folder / data_file(artefact, name), folder / f"{name}.md"
+    write_csv(numbers, artefact.header, artefact.rows)
+    write_text(page, markdown(artefact, name, title, command))
+    written = [numbers, page]
     if artefact.draw:
         written += _draw(artefact, folder / name)
     return written
@@ -51,8 +58,8 @@ def write_runs(jobs: Iterable[Job], found: Outcomes, folder: Path) -> Path:
         options = json.dumps(_unusual(one.experiment), sort_keys=True)
         rows.append([name, *(asked[field] for field in ASKED), options, *(measured.get(field) for field in MEASURED)])
     rows.sort(key=lambda row: [str(value).zfill(4) for value in row[1:]])
-    write_text(folder / "runs.csv", _csv(header, rows))
-    return folder / "runs.csv"
+    write_csv(folder / RUNS, header, rows)
+    return folder / RUNS
 
 
 ASKED = (
@@ -66,7 +73,7 @@ MEASURED = (
 
 
 class Listed(Outcomes):
-    """The runs of an earlier `runs.csv`, `folder`: what came out of each, but nothing of its rounds or clients."""
+    """The runs of an earlier `runs.csv.gz`, `folder`: what came out of each, but nothing of its rounds or clients."""
 
     def __getitem__(self, job: Job) -> Outcome:
         lines, asked = self._lines, asdict(job.experiment)
@@ -74,17 +81,16 @@ class Listed(Outcomes):
         wanted = {field: "" if asked[field] is None else str(asked[field]) for field in ASKED} | {"options": options}
         found = [one for one in lines if all(one.get(name, value) == value for name, value in wanted.items())]
         if len(found) != 1:
-            raise FedpubError(f"{self.folder} has {len(found)} runs of {wanted}; give the runs.csv of this table")
+            raise FedpubError(f"{self.folder} has {len(found)} runs of {wanted}; give the runs.csv.gz of this table")
         return ListedOutcome(self.folder, job.look, line=found[0])
 
     @cached_property
     def _lines(self) -> list[dict[str, str]]:
         try:
-            with self.folder.open(newline="", encoding="utf-8") as opened:
-                return list(csv.DictReader(opened))
-        except (OSError, UnicodeDecodeError) as error:
+            return read_csv(self.folder)
+        except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
             raise FedpubError(
-                f"{self.folder} cannot be read ({error}); give a runs.csv that fedpub reproduce wrote"
+                f"{self.folder} cannot be read ({error}); give a runs.csv.gz that fedpub reproduce wrote"
             ) from error
 
 
@@ -107,12 +113,27 @@ def _unusual(experiment: Experiment) -> dict[str, Any]:
     return {name: value for name, value in experiment.options.items() if value != usual[name]}
 
 
-def _csv(header: Sequence[str], rows: Rows) -> str:
-    text = io.StringIO()
+def data_file(artefact: Artefact, name: str) -> str:
+    return f"{name}.csv.gz" if artefact.packed else f"{name}.csv"
+
+
+def write_csv(path: Path, header: Sequence[str], rows: Rows) -> None:
+    """Compressed where the name ends so, and then with seven digits; the same numbers give the same bytes."""
+    packed, text = path.suffix == ".gz", io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)
-    writer.writerows([["" if value is None else value for value in row] for row in rows])
-    return text.getvalue()
+    for row in rows:
+        short = [float(f"{value:.7g}") if packed and isinstance(value, float) else value for value in row]
+        writer.writerow(["" if value is None else value for value in short])
+    with atomic(path) as temporary:
+        data = text.getvalue().encode()
+        temporary.write_bytes(gzip.compress(data, mtime=0) if packed else data)
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    data = path.read_bytes()
+    text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
+    return list(csv.DictReader(io.StringIO(text, newline="")))
 
 
 def markdown(artefact: Artefact, name: str, title: str, command: str) -> str:
@@ -123,14 +144,13 @@ def markdown(artefact: Artefact, name: str, title: str, command: str) -> str:
     if not artefact.read and len(artefact.rows) <= LONG:
         parts.append(_table(artefact.header, artefact.rows))
     else:
-        parts.append(f"{len(artefact.rows)} values: [{name}.csv]({name}.csv)")
+        file = data_file(artefact, name)
+        parts.append(f"{len(artefact.rows)} values: [{file}]({file})")
     return "\n\n".join([*parts, *([artefact.note] if artefact.note else [])]) + "\n"
 
 
 def _table(header: list[str], rows: Rows) -> str:
-    lines = [header, ["---" if i == 0 else "---:" for i in range(len(header))]]
-    lines += [[shown(value) for value in row] for row in rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown_table(header, [[shown(value) for value in row] for row in rows])
 
 
 def shown(value: Any) -> str:
@@ -148,16 +168,32 @@ def _draw(artefact: Artefact, stem: Path) -> list[Path]:
 
     assert artefact.draw is not None
     # The same figure gives the same bytes: no date, and names of SVG elements from a fixed salt.
-    style: dict[Any, Any] = {"svg.hashsalt": "fedpub", "svg.fonttype": "none", "pdf.fonttype": 42, "font.size": 9}
-    style |= {"axes.spines.top": False, "axes.spines.right": False}
+    screen: dict[Any, Any] = {"svg.fonttype": "none", "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"]}
+    screen |= {"font.size": 9, "axes.titlesize": 9}
     written = []
-    with mpl.rc_context(style):
+    with mpl.rc_context(STYLE | screen):
         figure = Figure(figsize=artefact.size, layout="constrained")
         FigureCanvasAgg(figure)
         artefact.draw(figure)
-        for kind, metadata in (("svg", {"Date": None}), ("pdf", {"CreationDate": None})):
+        for kind, metadata in (
+            ("svg", dict.fromkeys(("Date", "Creator", "Format", "Type"))),
+            ("pdf", {"CreationDate": None}),
+        ):
             path = stem.with_name(f"{stem.name}.{kind}")
             with atomic(path) as temporary:
                 figure.savefig(temporary, format=kind, metadata=metadata)
+                if kind == "svg":
+                    temporary.write_text(_shortened(temporary.read_text(encoding="utf-8")), encoding="utf-8")
             written.append(path)
     return written
+
+
+def _shortened(svg: str) -> str:
+    """Places in tenths of a point; no white space, no names that nothing uses, no turns by nothing: half the file."""
+
+    def shorter(found: re.Match[str]) -> str:
+        tenths = re.sub(r"(\.\d)\d+", r"\1", found[0])
+        return re.sub(r"\s+([A-Za-z])\s+", r"\1", tenths) if found[1] == "d" else tenths
+
+    plain = re.sub(r' transform="rotate\(-0 [^"]*"|(?<=<g) id="[^"]*"', "", svg)
+    return re.sub(r">\s+<", ">\n<", re.sub(r' (d|x|y|transform)="[^"]*"', shorter, plain))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 from dataclasses import dataclass
-from functools import cache
 from importlib import resources
 
 from fedpub.tasks import TASKS
@@ -16,7 +15,6 @@ class Published:
     deviation: float | None
 
 
-@cache
 def tables() -> dict[tuple[str, str, str, int, str], Published]:
     """Every published value by table, dataset, scenario, number of clients and method.
 
@@ -32,7 +30,6 @@ def tables() -> dict[tuple[str, str, str, int, str], Published]:
     return found
 
 
-@cache
 def statistics() -> dict[tuple[str, str, int], tuple[float, float, float, float]]:
     """The paper's means over clients by dataset, scenario and their number: nodes, edges, clustering, heterogeneity."""
     return {

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fedpub.algorithms import METHODS
+from fedpub.algorithms import METHODS, title_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,8 +71,9 @@ class Look:
 
 
 def method_of(label: str) -> str:
-    """The method of a label, which names a variant in parentheses after it, as `fedpub (tau=5.0)`."""
-    return label.partition(" (")[0]
+    """The method that a label names or titles; a variant follows in parentheses, as in `fedpub (tau=5.0)`."""
+    name = label.partition(" (")[0]
+    return next((method for method in METHODS if title_of(method) == name), name)
 
 
 def looks(labels: Iterable[str]) -> dict[str, Look]:

@@ -1,7 +1,8 @@
 """Numbers, p-values and tables as text: the one place, for reports, terminals, notebooks and the paper's recipes.
 
-Bold is the best in its cell: the highest mean, and all that show the same two decimals. The oracle is never bold, since
-no federation can have it. What is level within noise is not bold as well: the p-values beside it tell.
+Bold is the best in its cell: the highest mean, and all that show the same two decimals. The oracle is never bold, as no
+federation can have it, and a method that nothing is compared with is not either. What is level with the best within
+noise is not bold: the p-values beside it tell.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ BOLD = "bold is best, the oracle aside"
 
 def titled(label: str) -> str:
     """A label with its method's title, as `FED-PUB (tau=5.0)`; a name that no method has stays what it is."""
-    method = method_of(label)
-    return title_of(method) + label.removeprefix(method)
+    name, variant, rest = label.partition(" (")
+    return title_of(name) + variant + rest
 
 
 def number(value: float | None) -> str:
@@ -56,7 +57,7 @@ def best(cell: Mapping[str, float | None]) -> set[str]:
         for label, value in cell.items()
         if value is not None and not math.isnan(value) and method_of(label) != "oracle"
     }
-    return {label for label, value in known.items() if value == max(known.values())}
+    return {label for label, value in known.items() if value == max(known.values())} if len(known) > 1 else set()
 
 
 def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> str:
