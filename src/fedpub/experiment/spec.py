@@ -9,7 +9,7 @@ Where a setting belongs:
   (`defaults`).
 - a field of the task's dataclass (`tasks/`): what only that task knows, such as `decoder`. The task gets it from the
   field of the same name here, and claims it in `settings`.
-- `federation.coordinator.Terms`: how a coordinator deals with sites; sites need not agree on it.
+- `federation.requests.Terms`: how a coordinator deals with sites; sites need not agree on it.
 - a flag of a verb or an argument of a function: where and how it is computed (`out`, `chunk`, `max_memory`), which
   changes no result.
 """
