@@ -23,6 +23,7 @@ from fedpub.data.clients.subgraph import Propagation, Subgraph, subgraph_of
 from fedpub.data.graph import Graph
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
+from fedpub.federation.part import OnePiece
 from fedpub.models.base import Model
 from fedpub.report.load import load
 from fedpub.report.published import published
@@ -177,3 +178,16 @@ def test_its_models_predict(graph_file, tmp_path):
     with pytest.raises(FedpubError, match="predicts crowds, not links; leave pairs out"):
         fedpub.predict(found, graph_file, client=0, pairs=[(0, 1)])
     assert weights.keys() == card.shapes().keys()
+
+
+def test_a_piece_that_was_split_for_another_task_is_refused(graph_file, tmp_path):
+    links = toy(graph_file, task="link-prediction")
+    for held, asked, fits in ((toy(graph_file), links, False), (links, toy(graph_file), False), (links, links, True)):
+        place = tmp_path / f"{held.task}-{asked.task}"
+        InProcessSites(place, held)
+        piece = OnePiece(place / "site-0" / "piece.safetensors")
+        if fits:
+            assert piece.piece(asked.resolve(), 0, piece.classes).links is not None
+            continue
+        with pytest.raises(FedpubError, match=f"was not split for {asked.task}"):
+            piece.piece(asked.resolve(), 0, piece.classes)
