@@ -27,7 +27,7 @@ def test_a_method_of_ones_own_beside_fedavg():
     script = str(EXAMPLES / "custom_method.py")
     said = python(script, "compare", "--methods", "halfway", "fedavg", "--rounds", "2", "--seeds", "1", "--hidden", "8")
     assert "halfway" in said
-    assert "fedavg" in said
+    assert "FedAvg" in said
 
 
 def test_its_test(monkeypatch, tmp_path):
