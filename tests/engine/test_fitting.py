@@ -223,7 +223,7 @@ def test_a_run_that_does_not_fit_is_refused_before_it_starts(monkeypatch, tmp_pa
     monkeypatch.setattr("fedpub.engine.fitting.available", lambda: 10 * 2**20)
     assert main(["run", "--rounds", "2", "--quiet", "--out", str(tmp_path / "out")]) == 2
     said = capsys.readouterr().err
-    assert re.search(r"this run may take up to [\d.]+ GiB, and [\d.]+ are there; give --max-memory [\d.]+, with", said)
+    assert re.search(r"this run may take up to [\d.]+ GiB, but [\d.]+ are available; give --max-memory [\d.]+,", said)
     assert not (tmp_path / "out").exists()
     monkeypatch.setattr("fedpub.engine.fitting.available", lambda: None)
     assert main(["run", "--rounds", "1", "--quiet"]) == 0

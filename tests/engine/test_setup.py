@@ -149,7 +149,7 @@ def test_who_needs_set_up(name):
 @EACH
 def test_rounds_are_refused_before_set_up(method):
     ctx, own = context(), federation()
-    with pytest.raises(ValueError, match=rf"{type(method).__name__} needs what .*set_up makes"):
+    with pytest.raises(ValueError, match=rf"{type(method).__name__} needs a federation extended by .*set_up"):
         next(simulate(method, ctx, own, 1))
     made = set_up(method, ctx, own)
     assert made is not None

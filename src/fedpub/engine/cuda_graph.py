@@ -21,7 +21,7 @@ WARM_UP = 1  # runs before the recording, in which libraries set themselves up
 
 @dataclass(frozen=True)
 class SeededContext(Context):
-    """A context whose rounds draw by seeds in a tensor, [epochs, layers]: a recorded round gets others every time."""
+    """A context with dropout seeds in a tensor, [epochs, layers]: each replay of a recorded round gets new ones."""
 
     seeds: Tensor | None = None
 
@@ -34,21 +34,21 @@ def seeded(ctx: Context, seeds: Tensor) -> SeededContext:
 
 
 def round_seeds(ctx: Context, number: int, device: torch.device) -> Tensor:
-    """The seeds of a round's dropout where the device finds them without waiting for it, [epochs, layers]."""
+    """The dropout seeds of a round, [epochs, layers], copied to the device without waiting for it."""
     seeds = [dropout_seeds(ctx.seed, number, epoch) for epoch in range(ctx.epochs)]
     return torch.tensor(seeds).pin_memory().to(device, non_blocking=True)
 
 
 def looks_at_values(method: object) -> bool:
-    """Whether what a method's rounds do depends on the values of tensors, so that no round can be recorded."""
+    """Whether a method branches on the values of tensors, so that no round can be recorded."""
     return bool(getattr(method, "looks_at_values", False))
 
 
 class Recorded:
-    """A function of tensors in nested dicts and tuples, which may write into them; it must not look at their values.
+    """A function of tensors in nested dicts and tuples, which may write into them but must not read their values.
 
-    Its first `carried` results are its first arguments of the next call: they are written over those as part of the
-    recording, and given back to it cost nothing. What a call returns is good until the next one.
+    Its first `carried` results are the first arguments of the next call: the recording writes them over those
+    arguments, so that passing them back costs nothing. Results are valid until the next call.
     """
 
     def __init__(self, function: Callable[..., Any], carried: int) -> None:

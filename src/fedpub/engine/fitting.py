@@ -15,33 +15,33 @@ from fedpub.engine.memory import available, resident
 from fedpub.engine.simulate import Federation, first_weights
 from fedpub.errors import FedpubError
 
-# Copies of a client's weights that are alive at a time: while it trains (gradients, products, what is sent), and for
-# as long as the round lasts (what was sent, the same with steps shortened, what is averaged of it).
+# Copies of a client's weights that are alive at a time: while it trains (gradients, products, the upload), and for the
+# whole round (the upload, the upload with its step shortened, averages).
 WHILE_TRAINING, ALL_ROUND = 8, 5
-KEPT, WRITTEN = 3, 2  # those that a checkpoint has beside the states, and copies of it while it is written
-# How much larger a client's graph may become by set-up, and copies of what set-up trains at a client.
+KEPT, WRITTEN = 3, 2  # copies of the weights in a checkpoint in addition to the states, and copies of it during writing
+# Factor by which set-up may enlarge a client's graph, and copies of the parameters that set-up trains at a client.
 LARGER, TRAINED = 3, 8
 # Values of every node that are alive while a model trains, per matrix of weights: 4 to 6.5 were measured. Per pair of
-# nodes where links are learnt: 1.1.
+# nodes in link prediction: 1.1.
 PER_MATRIX, PER_PAIR = 7, 1.5
-INDEX, DOUBLE = 8, 8  # bytes of an index and of a number where matrices are prepared
-MARGIN = 1.03  # what a process takes differs a little from one start to the next
-FEW, AT_MOST = 16, 128  # clients at a time: with fewer, files are better; more are no faster
+INDEX, DOUBLE = 8, 8  # bytes of an index and of a number while matrices are prepared
+MARGIN = 1.03  # the memory of a process differs a little between starts
+FEW, AT_MOST = 16, 128  # clients at a time: rather than fewer, states go to files; more are no faster
 
 
 @dataclass(frozen=True)
 class Demand:
-    """What a run takes, in bytes; an upper bound."""
+    """An upper bound on the memory of a run, in bytes."""
 
-    taken: int  # before it: Python, libraries, and graphs as they were loaded and divided
-    stacked: int  # all clients' graphs as they are computed with
-    again: int  # what was computed on the way there and is kept for another time
-    all_round: int  # of all clients' weights, however many are computed at a time
-    states: int  # of all clients
-    working: tuple[int, ...]  # of each client, while it is computed
+    taken: int  # before the run: Python, libraries, and graphs as loaded and divided
+    stacked: int  # stacked graphs of all clients
+    again: int  # intermediate results of stacking, kept for reuse
+    all_round: int  # weights of all clients, however many are computed at a time
+    states: int  # states of all clients
+    working: tuple[int, ...]  # working memory of each client while it is computed
 
     def total(self, chunk: int | None, lean: bool = False, on_disk: bool = False) -> int:
-        """With so many clients at a time, without what can be computed `again`, and with states in files."""
+        """The total with `chunk` clients at a time, `again` recomputed (`lean`), and states in files (`on_disk`)."""
         size = min(chunk or len(self.working), len(self.working))
         ends = [0]
         for own in self.working:
@@ -55,7 +55,7 @@ class Demand:
 def demand(
     algorithm: Algorithm, ctx: Context, federation: Federation, kept: bool = False, taken: int | None = None
 ) -> Demand:
-    """What a run of this federation would take on a CPU; if it is `kept`, with what is written to its directory."""
+    """The memory of a run of this federation on a CPU; if it is `kept`, including writes to its directory."""
     w0 = first_weights(federation, ctx)
     weights, state = _bytes(dict(w0)), _bytes(algorithm.init_client(w0, 1))
     clients = federation.num_clients
@@ -84,10 +84,10 @@ def within(
     taken: int | None = None,
     loading: int = 0,
 ) -> Federation:
-    """The same federation, with clients in chunks and their states on disk where they would not fit.
+    """The same federation, with clients in chunks and their states on disk if they would not fit otherwise.
 
-    `kept` is whether the run has a directory, `taken` what the process takes already, where that is not to be measured,
-    and `loading` what it took on the way.
+    `kept` is whether the run has a directory, `taken` the memory already in use (measured if None), and `loading` the
+    peak while data were loaded.
     """
     needed, clients = demand(algorithm, ctx, federation, kept, taken), federation.num_clients
     if max(loading, needed.total(federation.chunk)) <= max_bytes:
@@ -106,7 +106,7 @@ def within(
 
 
 def check_room(algorithm: Algorithm, ctx: Context, federation: Federation, kept: bool) -> None:
-    """That a run fits into the memory that is free, before it is begun."""
+    """Raise an error unless the run fits into the free memory."""
     free = available()
     if free is None or federation.device.type != "cpu":
         return
@@ -115,8 +115,8 @@ def check_room(algorithm: Algorithm, ctx: Context, federation: Federation, kept:
     if total - needed.taken > free:
         room = math.floor(10 * (needed.taken + free) / 2**30) / 10
         raise FedpubError(
-            f"this run may take up to {_gib(total)} GiB, and {room} are there; give `max_memory={room}`, with which "
-            "clients are computed in chunks with the same result, or a smaller `hidden`"
+            f"this run may take up to {_gib(total)} GiB, but {room} are available; give `max_memory={room}`, which "
+            "computes clients in chunks with the same result, or a smaller `hidden`"
         )
 
 
@@ -129,8 +129,8 @@ def _bytes(state: State) -> int:
 
 
 def _graph_bytes(own: Subgraph, federation: Federation) -> tuple[int, int]:
-    """A client's graph, stacked, and what it is made of: features and what they become along the edges, and the
-    adjacency in both directions."""
+    """Bytes of a client's stacked graph (features before and after propagation, adjacency in both directions), and of
+    the intermediate results."""
     nodes, features = own.x.shape
     entry, entries = federation.dtype.itemsize, nodes * features
     hops = 2 * own.edges.shape[1] + nodes
@@ -147,14 +147,14 @@ def _graph_bytes(own: Subgraph, federation: Federation) -> tuple[int, int]:
 
 
 def _set_up_bytes(algorithm: NeedsSetup, ctx: Context, federation: Federation, w0: Tree) -> int:
-    """What a client has of its own while it takes part in set-up: as large for the smallest as for any other."""
+    """Bytes of a client's state during set-up: the same for the smallest client as for any other."""
     smallest = min(federation.subgraphs, key=lambda own: own.num_nodes)
     setup, place = algorithm.setup(), Place(federation.num_classes, federation.device, federation.dtype)
     return sum(_bytes(own) for own in setup.init_clients(ctx, w0, setup.workspace(ctx, [smallest], place)))
 
 
 def _values(own: Subgraph, w0: Tree, federation: Federation) -> int:
-    """What a model computes of a client's nodes and pairs while it trains."""
+    """Bytes of a model's values for a client's nodes and pairs during training."""
     matrices = [leaf for leaf in w0.values() if leaf.dim() >= 2]
     width = max(leaf.shape[-1] for leaf in matrices)
     pairs = 0 if own.links is None else 2 * own.links.train.shape[1]

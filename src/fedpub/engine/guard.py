@@ -1,15 +1,15 @@
-"""A client's look at what it has received, before it trains on.
+"""A client's check of the weights it has received, before it trains on them.
 
 θ̄ is used unless the client's model is worse with it by more than a margin than with its own last weights θ, on its own
 validation examples:
 
-    θ ← θ̄  where  val(θ̄) ≥ val(θ) − margin,  else the client goes on from θ
+    θ ← θ̄  if  val(θ̄) ≥ val(θ) − margin,  else training continues from θ
 
-Neither is a model that is sent: masks and personal parts are the client's own in both. Whoever has no validation
-examples uses what comes.
+Both are the client's personal models, with its own masks and personal parts. A client without validation examples uses
+the received weights.
 
-By default only methods that send every client an average of its own have the guard (`Starts`). One model for all is
-meant to be worse than a client's own before local training: with the guard, FedAvg would be another method.
+By default only methods that send every client a personal average have the guard (`Starts`). One model for all is
+expected to be worse than a client's own before local training: with the guard, FedAvg would be another method.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MARGIN = 0.2  # accuracy, or area under the curve
 
 @torch.no_grad()
 def guarded(algorithm: Algorithm, ctx: Context, own: State, message: Message, data: Clients) -> Message:
-    """The message [K, ...] with a client's own last weights in the place of those that would harm it."""
+    """The message [K, ...] with harmful weights replaced by the client's own last weights."""
     last = own.get("weights")
     received = {leaf: value for part in message.trees.values() for leaf, value in part.items()}
     on = ctx.defence == "guard" or (ctx.defence == "default" and isinstance(algorithm, Starts))
@@ -48,6 +48,6 @@ def guarded(algorithm: Algorithm, ctx: Context, own: State, message: Message, da
 
 
 def _val(algorithm: Algorithm, ctx: Context, own: State, weights: Tree, data: Clients) -> Tensor:
-    """The validation metric of the model that a client would train on, [K]."""
+    """The validation metric of the model from which a client would start training, [K]."""
     begun = algorithm.starts(own | {"weights": weights}) if isinstance(algorithm, Starts) else weights
     return ctx.task.evaluate(ctx.model, begun, data)["val"]

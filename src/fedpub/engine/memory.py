@@ -1,4 +1,4 @@
-"""How much memory there is, and memory that is used again instead of given back.
+"""How much memory there is, and buffers that are reused instead of freed.
 
 A round allocates the same large buffers as the round before it. glibc returns each of them to the system when it is
 freed and gets fresh, zeroed pages for the next, which costs half of a round's time on a CPU.
@@ -18,17 +18,17 @@ from fedpub.errors import FedpubError
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # numbers of glibc's malloc.h
 PROC, CGROUP = Path("/proc"), Path("/sys/fs/cgroup")
-# A container's limit, what it uses, and the files in it that can be dropped: of the second and the first version.
+# A container's limit, its usage, and the part of that in droppable file caches: cgroup versions 2 and 1.
 LIMITS = (
     ("", "memory.max", "memory.current", "inactive_file"),
     ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
-# What torch says where it gets no memory, on a CPU and on a GPU.
+# Texts in torch's out-of-memory errors, on a CPU and on a GPU.
 NO_MEMORY = ("can't allocate memory", "not enough memory", "DefaultCPUAllocator", "out of memory")
 
 
 def keep_buffers() -> None:
-    """Ask the allocator to keep freed buffers for this process; where it is not glibc, nothing changes."""
+    """Ask the allocator to keep freed buffers for this process; no effect without glibc."""
     if platform.libc_ver()[0] != "glibc":
         return
     libc = ctypes.CDLL(None)
@@ -37,7 +37,7 @@ def keep_buffers() -> None:
 
 
 def resident() -> int:
-    """The bytes of memory that this process has; where the system does not say, the most that it ever had."""
+    """The resident memory of this process in bytes; its peak if the system does not report the current value."""
     try:
         return int((PROC / "self" / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
@@ -45,7 +45,7 @@ def resident() -> int:
 
 
 def most_resident() -> int:
-    """The most that this process ever had."""
+    """The peak resident memory of this process in bytes."""
     try:
         lines = (PROC / "self" / "status").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
@@ -57,19 +57,19 @@ def most_resident() -> int:
 
 
 def whole() -> int | None:
-    """All memory of this machine or container, in bytes; None where it is not known."""
+    """All memory of this machine or container, in bytes; None if unknown."""
     total = _meminfo("MemTotal") or _physical()
     return None if total is None else min([total, *(limit for limit, _ in _limits())])
 
 
 def available() -> int | None:
-    """What can still be allocated."""
+    """The bytes that can still be allocated; None if unknown."""
     free = _meminfo("MemAvailable") or whole()
     return None if free is None else max(0, min([free, *(limit - used for limit, used in _limits())]))
 
 
 def _limits() -> Iterator[tuple[int, int]]:
-    """The limit of every container around this process, and what is used of it."""
+    """The limit and the usage of every container around this process."""
     for controller, limit_file, used_file, cached in LIMITS:
         for folder in _folders(controller):
             try:
@@ -83,7 +83,7 @@ def _limits() -> Iterator[tuple[int, int]]:
 
 
 def _folders(controller: str) -> Iterator[Path]:
-    """The folders of this process's group and of those around it."""
+    """The folders of this process's control group and of its parents."""
     yield CGROUP / controller
     try:
         lines = (PROC / "self" / "cgroup").read_text().splitlines()
@@ -97,7 +97,7 @@ def _folders(controller: str) -> Iterator[Path]:
 
 
 def _meminfo(name: str) -> int | None:
-    """A number of Linux's /proc/meminfo, in bytes."""
+    """An entry of Linux's /proc/meminfo, in bytes."""
     try:
         lines = dict(line.split(":", 1) for line in (PROC / "meminfo").read_text().splitlines() if ":" in line)
     except OSError:
@@ -108,13 +108,13 @@ def _meminfo(name: str) -> int | None:
 def _physical() -> int | None:
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):  # not every system has it
+    except (AttributeError, OSError, ValueError):  # not available on every system
         return None
 
 
 @contextmanager
 def enough_memory() -> Iterator[None]:
-    """An allocation that fails in the block becomes one sentence."""
+    """Turn a failed allocation in the block into an error of one sentence."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -122,5 +122,5 @@ def enough_memory() -> Iterator[None]:
             raise
         raise FedpubError(
             "there is not enough memory for this run; give `max_memory` the GiB that it may take, or on a GPU a "
-            "`chunk` of clients that are computed at a time, or a smaller `hidden`; what was saved before stays"
+            "`chunk` of clients to compute at a time, or a smaller `hidden`; saved results are kept"
         ) from error

@@ -1,8 +1,8 @@
 """Bounds on what a single site can do to an average.
 
 Both engines apply them to the uploads of a round, [K, ...], before a method's server step. Sites are compared with each
-other, and only in what they sent: an entry that a site has pruned is no step of that site. Of two
-sites nobody is the odd one: steps are bounded from three on.
+other, and only in the entries they sent: a pruned entry is not a step of its site. Of two sites neither is the outlier:
+steps are bounded from three sites on.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from fedpub.core.message import Message
 from fedpub.core.recording import any_of
 from fedpub.core.tree import CACHED, State, Tree, for_each
 
-STEPS = 2.0  # times the median site's step: how long a step may be
-ENTRIES = 3.0  # times what entries move by at the median site: how far one may that fewer than three sites sent
-DEVIATIONS = 3.0  # median absolute deviations from the median: how far away an entry may be that three or more sent
-COUNTS = 3.0  # times the median site's examples: how many count
+STEPS = 2.0  # maximum length of a step, in steps of the median site
+ENTRIES = 3.0  # maximum change of an entry sent by fewer than three sites, in changes at the median site
+DEVIATIONS = 3.0  # maximum distance from the median of an entry sent by three or more, in median absolute deviations
+COUNTS = 3.0  # maximum number of examples that count, in examples of the median site
 
 
 def defended(ctx: Context, up: Message, sent: Message) -> Message:
-    """The uploads of a round as they reach the server step; `sent` is what the same clients had got, [K, ...]."""
+    """The uploads of a round as they reach the server step; `sent` is what these clients had received, [K, ...]."""
     if ctx.defence in ("none", "guard"):
         return up
     return capped(bounded(up, sent) if ctx.defence == "median" else clipped(up, sent))
 
 
 def clipped(up: Message, sent: Message) -> Message:
-    """Uploads whose steps from what was sent are at most twice as long as the median site's: longer ones are shortened.
+    """Uploads with their steps from the sent weights shortened to at most twice the length of the median site's.
 
-    Nothing is copied where no step is too long.
+    Nothing is copied if no step is too long.
     """
     done: State = {}
     for name, (part, before, active) in _both_ways(up, sent).items():
-        # In the order of their names: a file has them so, and a resumed run must add up in the same order.
+        # In the order of names, as in a file: a resumed run must sum in the same order.
         squares = [_square(part[leaf], before[leaf], active.get(leaf)) for leaf in sorted(part)]
         length_K = torch.stack(squares).sum(0).sqrt()
         share_K = STEPS * _median(length_K) / length_K.clamp(min=1e-30)
@@ -45,7 +45,7 @@ def clipped(up: Message, sent: Message) -> Message:
 
 
 def _square(value: Tensor, before: Tensor, active: Tensor | None) -> Tensor:
-    """The squared length of what was sent of every site's step, [K]."""
+    """The squared length of every site's step in the entries it sent, [K]."""
     squares = []
     for own in _parts(value):
         step = value[own] - before[own]
@@ -54,35 +54,35 @@ def _square(value: Tensor, before: Tensor, active: Tensor | None) -> Tensor:
 
 
 def _sum_of_squares(step: Tensor) -> Tensor:
-    """Of every client, [K]; wherever in memory the entries are, they are added up in the same order."""
+    """The sum of squares of every client, [K]; in the same order whatever the memory layout."""
     return step.contiguous().flatten(1).square().sum(1)
 
 
 def _parts(leaf: Tensor) -> list[slice]:
-    """A few clients at a time on a CPU: thousands need little memory then."""
+    """Slices of a few clients on a CPU, so that thousands need little memory."""
     size = max(1, CACHED // leaf[0].numel()) if leaf.device.type == "cpu" else len(leaf)
     return [slice(start, start + size) for start in range(0, len(leaf), size)]
 
 
 def _shortened(value: Tensor, before: Tensor, share_K: Tensor) -> Tensor:
     share = for_each(share_K, value)
-    # The others' stay as they are, exactly.
+    # Steps that are short enough stay exactly as they are.
     return torch.where(share < 1, before + share * (value - before), value).contiguous()
 
 
 def _median(value_K: Tensor) -> Tensor:
-    """The lower median of those above zero, since idle sites say nothing of others; infinite where there is none."""
+    """The lower median of the values above zero, since idle sites carry no information; infinite if there are none."""
     ascending_K = torch.where(value_K > 0, value_K, float("inf")).sort().values
     middle = ((value_K > 0).sum() - 1).div(2, rounding_mode="floor").clamp(min=0)
     return ascending_K.index_select(0, middle.view(1))[0]
 
 
 def bounded(up: Message, sent: Message) -> Message:
-    """Uploads with every entry near what others sent.
+    """Uploads with every entry bounded by those of other sites.
 
-    One that three or more sites sent is at most three median absolute deviations from their median. Where fewer did, it
-    cannot be seen which is odd: it moves by at most three times as much as entries do at the median site. A mean of
-    these, weighted in whatever way, moves little however far a minority goes.
+    An entry sent by three or more sites is at most three median absolute deviations from their median. If fewer sent
+    it, no outlier can be identified: it changes by at most three times as much as entries do at the median site. A
+    mean of these, however weighted, moves little however far a minority deviates.
     """
     done: State = {}
     for name, (part, before, active) in _both_ways(up, sent).items():
@@ -103,9 +103,9 @@ def _bounded(value: Tensor, before: Tensor, active: Tensor | None) -> Tensor:
 
 
 def capped(up: Message) -> Message:
-    """Uploads in which nobody has more than three times the examples of the median site, of those that have some.
+    """Uploads in which no site counts more than three times the examples of the median site, of those that have some.
 
-    How many examples a site has is its weight in an average, and a claim that nobody can check.
+    The number of examples is a site's weight in an average, and a claim that cannot be checked.
     """
     if "size" not in up:
         return up
@@ -115,7 +115,7 @@ def capped(up: Message) -> Message:
 
 
 def _both_ways(up: Message, sent: Message) -> dict[str, tuple[Tree, Tree, Tree]]:
-    """The trees of three or more clients that were sent and came back: as they are, as they were, what came back."""
+    """Trees of three or more clients that were sent and returned: returned values, sent values, returned entries."""
     names = [name for name in sent.trees if name in up.trees]
     found = {name: (up.tree(name), sent.tree(name), up.sent) for name in names}
     return {name: one for name, one in found.items() if len(next(iter(one[0].values()))) >= 3}

@@ -1,4 +1,4 @@
-"""What a round is, whichever engine plays it: who takes part, what is measured, and what is left of it."""
+"""A round in either engine: its participants, its measurements and its snapshot."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from fedpub.errors import FedpubError
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """All that a federation needs to go on after a round.
+    """Everything that a federation needs to continue after a round.
 
-    The engine goes on with the same tensors: a snapshot is good until the next round is asked for, or a copy is made.
+    The engine continues with the same tensors: without a copy, a snapshot is valid until the next round is requested.
     """
 
     round: int  # the last one that is complete
@@ -39,19 +39,19 @@ class Round:
     sparsity_R: Tensor  # share of exact zeros among the entries of the personal weight matrices
     bytes_up_R: Tensor
     bytes_down_R: Tensor
-    ids: Tensor  # who took part
+    ids: Tensor  # clients that took part
     notes: Notes  # of the server step
 
 
 def drawn_weights(ctx: Context, num_features: int, num_classes: int) -> Tree:
-    """The first parameters of the model and of the task, in double precision."""
+    """The initial parameters of the model and of the task, in double precision."""
     stream = torch_stream(ctx.seed, "init")
     w0 = ctx.model.init(num_features, ctx.task.outputs(num_classes), stream)
     return ctx.model.with_task(w0, ctx.task.init(stream))
 
 
 def check_version(start: Snapshot, server: State, clients: State) -> None:
-    """That a checkpoint has all that a first state has."""
+    """Raise an error unless a checkpoint has every part of an initial state."""
     if lacking := (server.keys() - start.server.keys()) | (clients.keys() - start.clients.keys()):
         raise FedpubError(
             f"the checkpoint is of an earlier version, which did not keep {', '.join(sorted(lacking))}: resume the run "
@@ -60,7 +60,7 @@ def check_version(start: Snapshot, server: State, clients: State) -> None:
 
 
 def participants(seed: int, number: int, clients: int, fraction: float, failures: float) -> list[int]:
-    """Who takes part in a round, ascending: a share of the clients, less those that fail."""
+    """The clients that take part in a round, ascending: a share of all, less those that fail."""
     stream = numpy_stream(seed, "participants", number)
     count = max(1, round(fraction * clients))
     chosen = sorted(stream.permutation(clients)[:count].tolist()) if count < clients else list(range(clients))
@@ -71,7 +71,7 @@ def participants(seed: int, number: int, clients: int, fraction: float, failures
 
 
 def check_declared(algorithm: Algorithm, up: Message) -> None:
-    """That nothing leaves a client but what its method declares."""
+    """Raise an error if an upload has a part that its method does not declare."""
     if extra := up.names - algorithm.uploads:
         raise AssertionError(f"{type(algorithm).__name__} tried to send {sorted(extra)}, which it does not declare")
 

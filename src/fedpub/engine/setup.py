@@ -25,12 +25,12 @@ from fedpub.engine.simulate import Federation, check_numbers, first_weights
 from fedpub.engine.size import message_bytes
 from fedpub.errors import FedpubError
 
-OnStep = Callable[[str, int, int], None]  # what was done, exchanges that are complete, and of how many
+OnStep = Callable[[str, int, int], None]  # description of an exchange, number of complete ones, total
 
 
 @dataclass(frozen=True, eq=False)
 class SetUp:
-    """What set-up left: the nodes that every client's graph got, and what it cost."""
+    """The result of set-up: the nodes added to every client's graph, and the cost."""
 
     added: list[Added]
     bytes_up_K: Tensor
@@ -38,7 +38,7 @@ class SetUp:
     seconds: float
 
     def extend(self, federation: Federation) -> Federation:
-        """The federation that the rounds compute with."""
+        """The federation for the rounds, with the added nodes."""
         pairs = zip(federation.subgraphs, self.added, strict=True)
         return replace(federation, subgraphs=[own.extended(added) for own, added in pairs], set_up=True)
 
@@ -70,7 +70,7 @@ class SetUp:
             return SetUp(added, tensors["bytes_up"], tensors["bytes_down"], float(header["seconds"]))
         except (KeyError, TypeError, ValueError, RuntimeError, FedpubError) as error:
             raise FedpubError(
-                f"{path} holds no set-up ({error}); remove it and the checkpoint folder beside it to begin anew"
+                f"{path} is not a set-up file ({error}); delete it and the checkpoint folder next to it to start over"
             ) from error
 
 
@@ -83,7 +83,7 @@ def _added(tensors: dict[str, Tensor], prefix: str) -> Added:
 
 
 def set_up(algorithm: Algorithm, ctx: Context, federation: Federation, on_step: OnStep | None = None) -> SetUp | None:
-    """All exchanges of a method before its first round; None where it has none."""
+    """Run all exchanges of a method before its first round; None if it has none."""
     if not isinstance(algorithm, NeedsSetup):
         return None
     check_numbers(federation)

@@ -1,7 +1,7 @@
 """All clients in this process, stacked.
 
-Every round: choose who takes part, send, train locally, aggregate, evaluate everybody. An engine is a generator; what
-happens with a round is its consumer's business.
+Every round: choose the clients that take part, send, train locally, aggregate, evaluate all clients. An engine is a
+generator; its consumer decides what to do with a round.
 
 Axes: K clients, R reported clients.
 """
@@ -40,11 +40,11 @@ class Federation:
     num_classes: int
     device: torch.device
     dtype: torch.dtype = torch.float32
-    chunk: int | None = None  # clients that are stacked at a time: a matter of memory, never of results
-    report: Report | None = None  # where it is not every client on its own nodes
-    set_up: bool = False  # whether the exchanges that a method needs before the rounds have been made
-    on_disk: bool = False  # whether the states of clients that are not computed just now are in files
-    lean: bool = False  # memory is scarce: what can be computed again is not kept
+    chunk: int | None = None  # clients stacked at a time: affects memory, never results
+    report: Report | None = None  # None: every client is evaluated on its own nodes
+    set_up: bool = False  # whether the exchanges before the rounds are done
+    on_disk: bool = False  # whether the states of clients outside the current chunk are in files
+    lean: bool = False  # memory is scarce: intermediate results are recomputed, not kept
 
     @property
     def num_clients(self) -> int:
@@ -68,7 +68,7 @@ class Federation:
 
 
 def first_weights(federation: Federation, ctx: Context) -> Tree:
-    """The weights that everybody starts from, without a client axis."""
+    """The weights from which all clients start, without a client axis."""
     w0 = drawn_weights(ctx, federation.num_features, federation.num_classes)
     return tree_map(lambda leaf: leaf.to(federation.device, federation.dtype), w0)
 
@@ -84,7 +84,7 @@ def simulate(
 ) -> Iterator[Round]:
     """Rounds 1 to `rounds`, or those after `start`. `ctx.round` is ignored."""
     if isinstance(algorithm, NeedsSetup) and not federation.set_up:
-        raise ValueError(f"{type(algorithm).__name__} needs what fedpub.engine.setup.set_up makes of a federation")
+        raise ValueError(f"{type(algorithm).__name__} needs a federation extended by fedpub.engine.setup.set_up")
     if federation.device.type == "cpu":
         keep_buffers()
     check_numbers(federation)
@@ -112,9 +112,9 @@ def simulate(
         ctx = replace(ctx, round=number)
         chosen = participants(ctx.seed, number, len(everyone), fraction, failures)
         ids = torch.tensor(chosen, dtype=torch.int64)
-        if recorded and number > start.round + 1:  # the first is played: some things happen only once
+        if recorded and number > start.round + 1:  # the first is not replayed: some work happens only once
             played = recorded(server, clients, seeds)
-            seeds = round_seeds(ctx, number + 1, federation.device)  # made ready while the GPU computes
+            seeds = round_seeds(ctx, number + 1, federation.device)  # prepared while the GPU computes
         else:
             some = federation.chunks(chosen) if 0 < len(chosen) < len(everyone) else None
             played = _play(algorithm, ctx, server, clients, ids, all_chunks, some, spill)
@@ -138,10 +138,10 @@ def simulate(
 
 def check_numbers(federation: Federation) -> None:
     if [own.id for own in federation.subgraphs] != list(range(federation.num_clients)):
-        raise ValueError("the clients of a federation are numbered 0, 1, 2, ... in their order")
+        raise ValueError("the clients of a federation must be numbered 0, 1, 2, ... in this order")
 
 
-# What is measured of every client that takes part, and with the task's metrics of every reported one.
+# Measured for every client that takes part; the task's metrics and the sparsity, for every reported client.
 OF_CLIENTS = ("loss", "bytes_up", "bytes_down", "total")
 
 
@@ -155,14 +155,14 @@ def _play(
     chosen: list[Clients] | None = None,
     spill: Spill | None = None,
 ) -> tuple[State, State, Notes, Tensor]:
-    """A round: the new states, what the server tells, and all numbers that were measured, one after the other.
+    """A round: the new states, the server's notes, and all measurements in one tensor.
 
-    `chosen` are the chunks of the clients that take part, where those are not everyone.
+    `chosen` are the chunks of the clients that take part, if those are not all.
     """
     count, device, dtype = sum(data.num_clients for data in everyone), everyone[0].device, everyone[0].dtype
     loss_K = torch.full((count,), float("nan"), dtype=dtype, device=device)
     up_K, down_K = (torch.zeros(count, dtype=torch.int64, device=device) for _ in range(2))
-    # Nobody there has nothing to tell, but the notes of all rounds are alike.
+    # An empty round reports no values, but its notes have the same names and dimensions as those of other rounds.
     notes: Notes = {name: torch.empty([0] * axes, dtype=torch.int64) for name, axes in algorithm.notes.items()}
     uploads: State = {}
     measured = []
@@ -176,7 +176,7 @@ def _play(
         up_K[data.ids_K] = message_bytes(up, data.num_clients, device)
         down_K[data.ids_K] = message_bytes(message, data.num_clients, device)
         uploads = _joined(uploads, up.flat(), place, len(ids))
-        if whole:  # measured now, while the state is at hand
+        if whole:  # measured now, while the state is in memory
             measured.append(measure(algorithm, ctx, own, data))
         if len(chunk) == count:
             clients = own
@@ -197,7 +197,7 @@ def _play(
 
 
 def _joined(all_of_them: State, part: State, place: slice, count: int) -> State:
-    """The uploads of different clients as one; a part is not needed any more once it is in."""
+    """The uploads of different clients as one; a part can be freed once it is copied."""
     if place == slice(0, count):
         return part
     whole = all_of_them or state_map(lambda leaf: leaf.new_empty(count, *leaf.shape[1:]), part)
@@ -206,7 +206,7 @@ def _joined(all_of_them: State, part: State, place: slice, count: int) -> State:
 
 
 def _placed(chunks: list[Clients]) -> Iterator[tuple[slice, Clients]]:
-    """Every chunk with its place among their clients."""
+    """Every chunk with its slice of all their clients."""
     done = 0
     for data in chunks:
         yield slice(done, done + data.num_clients), data
@@ -223,13 +223,13 @@ def _first_states(algorithm: Algorithm, w0: Tree, chunks: list[Clients], spill: 
 
 
 def _split(numbers: Tensor, clients: int, reported: int, task: Task) -> dict[str, Tensor]:
-    """The numbers of a round by name."""
+    """The measurements of a round by name."""
     sizes = dict.fromkeys(OF_CLIENTS, clients) | dict.fromkeys((*task.metrics, "sparsity"), reported)
     return dict(zip(sizes, torch.split(numbers, list(sizes.values())), strict=True))
 
 
 def can_record(algorithm: Algorithm, ctx: Context, federation: Federation, clients: State) -> bool:
-    """Whether rounds are alike, so that one can be recorded: on a GPU, all clients at once and equally far."""
+    """Whether rounds are alike, so that one can be recorded: on a GPU, all clients at once and at the same step."""
     if federation.device.type != "cuda" or looks_at_values(algorithm) or not ctx.task.steady:
         return False
     if federation.chunk is not None and federation.chunk < federation.num_clients:
@@ -244,6 +244,6 @@ def _check_finite(what: str, value_K: Tensor, ids: Tensor, number: int) -> None:
         wrong = torch.nonzero(~finite_K).flatten()
         client, value = int(ids[wrong[0]]), float(value_K[wrong[0]])
         raise FedpubError(
-            f"the {what} of client {client} is {value} in round {number}: training diverged; lower `lr`, or look at "
-            "that client's features; what was saved before stays"
+            f"the {what} of client {client} is {value} in round {number}: training diverged; lower `lr`, or check "
+            "that client's features; saved results are kept"
         )

@@ -1,7 +1,7 @@
-"""The states of clients in files, of which a chunk at a time is in memory.
+"""The states of clients in files, with one chunk at a time in memory.
 
-For federations whose optimisers and masks are larger than memory. The tensors are those of a state, [K, ...] with all
-clients in front, mapped from files that have no name any more: they are gone when the process is.
+For federations whose optimisers and masks are larger than memory. The tensors are those of a state, [K, ...] for all
+clients, mapped from unlinked files: these vanish with the process.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class Spill:
         self.state: State = {}
 
     def put(self, ids: Tensor, part: State) -> None:
-        """The states of some clients; the first call makes room for all."""
+        """Write the states of some clients; the first call allocates all."""
         if not self.state:
             self.state = unpack({name: self._mapped(leaf) for name, leaf in pack(part).items()})
         put(self.state, ids, part)
         self.rest()
 
     def rest(self) -> None:
-        """Leave what was read or written to the files: the system need not keep it in memory."""
+        """Let the system drop from memory what was read or written; the files keep it."""
         for one in self._maps:
             one.madvise(mmap.MADV_DONTNEED)
 
