@@ -292,6 +292,15 @@ def test_a_directory_that_was_not_asked_for_goes_with_the_run(graph_file, tmp_pa
     assert set(tmp_path.iterdir()) - {tmp_path / "cache"} == before
 
 
+def test_a_checkpoint_is_kept_where_it_is_asked_for(graph_file, tmp_path):
+    small = {"hidden": 4, "rounds": 1, "progress": False}
+    for keep in (False, True):
+        out = tmp_path / str(keep)
+        fedpub.run(graph_file, out=out / "run", keep_checkpoint=keep, **small)
+        fedpub.compare(graph_file, ["local"], seeds=1, out=out / "runs", keep_checkpoint=keep, **small)
+        assert [len(list((out / name).rglob("state.safetensors"))) for name in ("run", "runs")] == [keep, keep]
+
+
 def test_load_has_what_was_run(graph_file, tmp_path):
     made = fedpub.run(graph_file, out=tmp_path / "run", **QUICK)
     found = fedpub.load(str(tmp_path / "run"))

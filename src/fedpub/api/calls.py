@@ -41,8 +41,15 @@ from fedpub.store.run_models import open_model
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-RUNNING = ("out", "resume", "progress", "data_root", "chunk", "max_memory")
-COMPARED = ("datasets", "methods", "clients", "seeds", "model", "out", "progress", "data_root", "max_memory")
+RUNNING = ("out", "resume", "progress", "data_root", "chunk", "max_memory", "keep_checkpoint")
+COMPARED = (
+    "datasets",
+    "methods",
+    "clients",
+    "seeds",
+    "model",
+    *(name for name in RUNNING if name not in ("resume", "chunk")),
+)
 
 
 def run(
@@ -61,6 +68,7 @@ def run(
     data_root: Place | None = None,
     chunk: int | None = None,
     max_memory: float | None = None,
+    keep_checkpoint: bool = False,
     **settings: Any,
 ) -> Run:
     """Train one method on the clients of one graph.
@@ -74,7 +82,8 @@ def run(
 
     With `out` the run is kept in that directory, and with `resume` it goes on where one was interrupted there. A run
     with a method or model object is only resumed from a program that gives the same object: its name and fields are
-    compared, its code cannot be. Without `out` the directory is a temporary one that lasts as long as the result.
+    compared, its code cannot be. Without `out` the directory is a temporary one that lasts as long as the result. A
+    finished run drops its checkpoint unless `keep_checkpoint`.
     """
     if out is None and resume:
         raise FedpubError("resume=True needs the directory of the run that is to go on; give it as out=")
@@ -105,6 +114,7 @@ def run(
                 checkpoint_seconds=60.0 if out is not None else float("inf"),
                 on_round=bar.on_round,
                 on_step=bar.on_step,
+                keep_checkpoint=keep_checkpoint,
                 graph=graph if isinstance(graph, Graph) else None,
             )
         unless_done.pop_all()
@@ -128,13 +138,15 @@ def compare(
     progress: bool = True,
     data_root: Place | None = None,
     max_memory: float | None = None,
+    keep_checkpoint: bool = False,
     **settings: Any,
 ) -> Comparison:
     """Several methods on the same data and seeds; the others are tested against the first.
 
     `methods` are names or objects, as `FedPub(tau=5.0)`; a mapping gives them names of one's own. `settings` are the
     fields of `fedpub.Experiment` that all share. With `out` every run has its directory there: what is complete is not
-    run again. `max_memory` is the GiB that a run may take, as in `fedpub.run`.
+    run again. `max_memory` is the GiB that a run may take, and `keep_checkpoint` keeps checkpoints, as in
+    `fedpub.run`.
     """
     labelled = labelled_methods(methods)
     for name, value in settings.items():
@@ -155,7 +167,8 @@ def compare(
             asked = {label: request(method, model, settings) for label, method in labelled.items()}
             planned += plan_all(asked, [kept_graph(dataset, files)], counts, seeds)
         with bar_of(progress, len(planned)) as bar:
-            runs = list(compare_runs(planned, folder, path_of(data_root), bar.on_round, bar.on_step, max_memory))
+            how = (bar.on_round, bar.on_step, max_memory, keep_checkpoint)
+            runs = list(compare_runs(planned, folder, path_of(data_root), *how))
     return Comparison(tuple(runs))
 
 

@@ -9,6 +9,8 @@ setup.safetensors    what set-up added to every client's graph (FedGNN, FedSage+
 checkpoint/state.safetensors  server and clients after the last saved round
 models.safetensors   every client's personal weights at the best round
 summary.json         the result: test at the best round, as `fedpub.core.best` says which that is
+
+A finished run drops setup.safetensors and checkpoint/, which only a resumed run needs, unless they are to be kept.
 """
 
 from __future__ import annotations
