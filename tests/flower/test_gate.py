@@ -553,10 +553,10 @@ def test_a_port_in_use(gate, folder, link):
 @pytest.mark.parametrize("name", ["server.pem", "server.key"])
 def test_certificates_that_are_not_there_or_damaged(folder, link, name):
     (folder / name).write_text("damaged")
-    with pytest.raises(FedpubError, match=r"the certificates in .* are no good"):
+    with pytest.raises(FedpubError, match=r"the certificates in .* are invalid"):
         opened(folder, link).start()
     (folder / name).unlink()
-    with pytest.raises(FedpubError, match=r"the certificates in .* are no good"):
+    with pytest.raises(FedpubError, match=r"the certificates in .* are invalid"):
         opened(folder, link).start()
 
 
@@ -592,7 +592,7 @@ def test_an_admitted_site_learns_its_name(gate, folder, host):
 def test_a_key_that_is_not_admitted(gate, folder):
     said = refusal(f"127.0.0.1:{gate.port}", folder, "b")
     assert fingerprint(public_line(folder / "b.key")) in said
-    assert "give the site's .pub file to the coordinator, who runs `fedpub coordinator admit`" in said
+    assert "give the site's .pub file to the coordinator's operator, who runs `fedpub coordinator admit`" in said
     admit(folder / "admitted.txt", "hospital-b", public_line(folder / "b.key"))
     assert [*read_admitted(folder / "admitted.txt")] == ["a", "hospital-b"]
     assert check(f"127.0.0.1:{gate.port}", folder, "b") == "hospital-b"
@@ -645,7 +645,7 @@ DAY = timedelta(days=1)
     ("names", "begins", "ends", "expected"),
     [
         (LOCAL, -2 * DAY, -DAY, "has expired"),
-        (LOCAL, DAY, 2 * DAY, "is not valid yet; set this machine's clock right"),
+        (LOCAL, DAY, 2 * DAY, "is not valid yet; correct this machine's clock"),
         (
             [x509.DNSName("a.org"), x509.DNSName("b.org")],
             -DAY,
@@ -736,4 +736,4 @@ def test_a_proxy_that_refuses(gate, folder, monkeypatch):
         monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{server.getsockname()[1]}")
         said = refusal("fl.example.org:9443", folder)
         thread.join()
-    assert said.startswith("the proxy of HTTPS_PROXY does not lead to fl.example.org:9443 (403 Forbidden); ")
+    assert said.startswith("the proxy in HTTPS_PROXY does not connect to fl.example.org:9443 (403 Forbidden); ")

@@ -439,7 +439,7 @@ def test_a_full_disk_is_a_sentence_and_a_later_start_resumes(deployed, tmp_path,
     with monkeypatch.context() as patch:
         patch.setattr(RunDirectory, "checkpoint", full)
         with pytest.raises(
-            FedpubError, match=r"No space left on device.*continue with fedpub coordinator start --resume"
+            FedpubError, match=r"No space left on device.*continue it with fedpub coordinator start --resume"
         ):
             deployed.play()
     with pytest.raises(FedpubError, match="holds a run that has begun"):
@@ -458,7 +458,7 @@ def test_only_one_coordinator_works_in_a_folder(deployed):
     assert not folder.is_in_use()
     with Running(deployed.coordinator):
         assert folder.is_in_use()
-        with pytest.raises(FedpubError, match="has a coordinator at work already"), Running(deployed.coordinator):
+        with pytest.raises(FedpubError, match="a coordinator is already running in"), Running(deployed.coordinator):
             pass
     assert not folder.is_in_use()
 
@@ -503,7 +503,7 @@ def test_whatever_is_said_is_one_line_of_printable_characters(text):
 
 
 def test_why_a_site_cannot_take_part_is_spelt_out(deployed):
-    refused = encode(Envelope("refused", {"reason": "\x1b[2Jgone\n" + "x" * 1000}, {}))
+    refused = encode(Envelope("refused", {"reason": "\x1b[2Jgone\n" + "x" * 1000}))
     events = []
     coordinator = Coordinator(
         deployed.experiment,

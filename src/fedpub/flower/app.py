@@ -1,7 +1,7 @@
-"""The two ends as apps of Flower's, for `flwr run` in a federation of Flower's own.
+"""Both ends as Flower apps, for `flwr run` in a Flower federation.
 
-There every node runs the code of whoever may start a run: with `fedpub site start` none of this is used. Light: Flower
-starts a process for every message, and torch takes seconds to load.
+There every node runs the code of anyone who may start a run; `fedpub site start` uses none of this. Imports are lazy:
+Flower starts a process for every message, and torch takes seconds to load.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def coordinate(grid: Grid, context: Context) -> None:
 
 @client.query()  # type: ignore[untyped-decorator]
 def answer(message: Message, context: Context) -> Message:
-    """Answered in the site's folder, which the node's config names."""
+    """Answer from the site's folder, which is in the node's config."""
     from fedpub.flower.exchange import packed, unpacked
     from fedpub.flower.sites import open_site
 

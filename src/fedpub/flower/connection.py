@@ -19,7 +19,7 @@ class HttpError(Exception):
 
 
 class Connection:
-    """One connection: HTTP events in and out, each within its time."""
+    """One connection: HTTP events in and out, each with a time limit."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head_seconds: float, idle_seconds: float
@@ -42,14 +42,14 @@ class Connection:
                 async with asyncio.timeout(self._idle_seconds):
                     event = await self._event()
             except TimeoutError:
-                # The network may be better soon.
+                # The network may recover.
                 raise HttpError(503, f"nothing came for {self._idle_seconds:g} seconds; try again later") from None
             if not isinstance(event, h11.Data):
                 return
             yield bytes(event.data)
 
     async def begin(self, status: int, headers: Headers) -> None:
-        """The head of an answer; the connection is closed after it where the request is not read to its end."""
+        """Send the head of an answer; the connection closes after it if the request was not read to its end."""
         closing = {} if self._http.their_state is h11.DONE else {b"connection": b"close"}
         await self.send(h11.Response(status_code=status, headers=[*(headers | closing).items()]))
 
@@ -71,14 +71,14 @@ class Connection:
             await self._writer.drain()
 
     def again(self) -> bool:
-        """Whether another request can come on this connection."""
+        """Whether this connection can take another request."""
         if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
             self._http.start_next_cycle()
             return True
         return False
 
     async def discard(self) -> None:
-        """Take in what is still being sent: to close on it would destroy the answer on its way."""
+        """Read what is still being sent: closing now would destroy the answer in transit."""
         if self._http.their_state is h11.SEND_BODY and not self._http.they_are_waiting_for_100_continue:
             async with asyncio.timeout(LINGER):
                 while isinstance(await self._event(), h11.Data):

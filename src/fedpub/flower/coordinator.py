@@ -52,12 +52,12 @@ from fedpub.flower import app
 server = app.server
 client = app.client
 """
-STUCK = 1800.0  # seconds without a sign of life, beyond the deadline, after which the process ends
+STUCK = 1800.0  # seconds without progress, beyond the deadline, after which the process ends
 STUCK_STATUS = 1
 
 
 def write_app(folder: Path) -> None:
-    """An app for `flwr run` in a federation of Flower's own: a name for what is installed there."""
+    """An app for `flwr run` in a Flower federation; it only refers to the installed fedpub."""
     write_text(folder / "pyproject.toml", APP)
     write_text(folder / "fedpub_app" / "__init__.py", "")
     write_text(folder / "fedpub_app" / "app.py", CODE)
@@ -68,18 +68,18 @@ def check_run(folder: CoordinatorFolder, config: CoordinatorConfig, resume: bool
     if joins:
         check_joinable(config.experiment.resolve().algorithm)
         if not RunDirectory(out).finished:
-            raise FedpubError(f"the run of {folder.path} is not finished: sites can join when it is")
+            raise FedpubError(f"the run of {folder.path} is not finished; sites can join when it is")
         return
     begun = (out / "clients.csv").is_file() or (folder.path / SITES).is_file()
     if begun and not resume:
         raise FedpubError(
-            f"{folder.path} holds a run that has begun: continue it with fedpub coordinator start --resume, or init "
+            f"{folder.path} holds a run that has begun; continue it with fedpub coordinator start --resume, or init "
             "another folder"
         )
 
 
 class Watchdog:
-    """Ends the process when nothing has moved for too long: a supervisor starts it again, and it resumes."""
+    """Ends the process when there is no progress for too long: a supervisor restarts it, and it resumes."""
 
     def __init__(self, seconds: float, on_stuck: Callable[[], None]) -> None:
         self._seconds, self._on_stuck = seconds, on_stuck
@@ -105,7 +105,7 @@ class Watchdog:
 
 
 class Running:
-    """A coordinator at work: a context that opens its gate and closes it."""
+    """A running coordinator: a context manager that opens its gate and closes it."""
 
     def __init__(self, path: Path, resume: bool = False, joins: bool = False) -> None:
         require_flower()
@@ -149,7 +149,7 @@ class Running:
         on_round: OnRound | None = None,
         on_event: Callable[[dict[str, Any]], None] | None = None,
     ) -> dict[str, Any]:
-        """The summary, when the run has ended."""
+        """Wait for the end of the run; returns the summary."""
         from fedpub.flower.server import play_rounds, serve_joins
 
         on_line = on_event or (lambda _: None)
@@ -169,7 +169,7 @@ class Running:
                     self.folder,
                     self.config,
                     self._exchange(dict(enumerate(self._members()))),
-                    lambda row, rounds: self._told(row, rounds, on_round),
+                    lambda row, rounds: self._progressed(row, rounds, on_round),
                     on_line,
                 )
             except FedpubError:
@@ -177,7 +177,8 @@ class Running:
             except Exception as error:
                 why = printable(f"{type(error).__name__}: {error}")
                 raise FedpubError(
-                    f"the rounds ended ({why}); what was done is saved: continue with fedpub coordinator start --resume"
+                    f"the run ended early ({why}), with all finished rounds saved; continue it with "
+                    "fedpub coordinator start --resume"
                 ) from error
 
     def _members(self) -> list[str]:
@@ -185,7 +186,7 @@ class Running:
 
         return members(self.folder)
 
-    def _told(self, row: Row, rounds: int, on_round: OnRound | None) -> None:
+    def _progressed(self, row: Row, rounds: int, on_round: OnRound | None) -> None:
         self._watchdog.moved()
         if on_round:
             on_round(row, rounds)
@@ -203,13 +204,13 @@ class Running:
         self._watchdog.moved()
         if not self._gate.is_serving():
             raise FedpubError(
-                "the gate has closed, so that no site can connect; continue with fedpub coordinator start --resume"
+                "the gate has closed, so no site can connect; continue with fedpub coordinator start --resume"
             )
 
     def _end_stuck(self) -> None:
-        """Nothing can be unwound in a thread that does not move: end, and leave word where it stands."""
+        """A stuck thread cannot be unwound: end the process, and log where it is stuck."""
         self.folder.logs.mkdir(parents=True, exist_ok=True)
         with (self.folder.logs / "stuck.log").open("a", encoding="utf-8") as file:
             faulthandler.dump_traceback(file)
-        self.folder.event(None, "stuck", 0, "nothing moved for too long, logs/stuck.log says where; resume the run")
+        self.folder.event(None, "stuck", 0, "no progress for too long, see logs/stuck.log; resume the run")
         os._exit(STUCK_STATUS)

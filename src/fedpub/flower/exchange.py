@@ -1,8 +1,7 @@
-"""Messages by Flower's messages.
+"""Our messages as the content of Flower's.
 
-A site's process may die with a message in its hands: then no answer ever comes, and no error either. So a message is
-sent again when the site comes back, and from time to time until the deadline; sites answer the same message the same
-way.
+A site's process may die while it handles a message: then neither an answer nor an error ever arrives. So a message is
+sent again when the site reconnects, and periodically until the deadline; a site answers the same message the same way.
 """
 
 from __future__ import annotations
@@ -17,33 +16,33 @@ from flwr.supercore.inflatable.inflatable_object import get_object_body, get_obj
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
 AGAIN = 20.0  # seconds before a message is sent again
-FIRST_POLL, LAST_POLL = 0.02, 0.2  # seconds between two looks for answers
+FIRST_POLL, LAST_POLL = 0.02, 0.2  # seconds between two polls for answers
 RECORD, KIND, BYTES = "letter", "fedpub.letter", "uint8"
-OBJECTS = 4096  # that one message may consist of; an array is in pieces of 5 MiB
+OBJECTS = 4096  # the most in one message; arrays come in pieces of 5 MiB
 
 
 class Present(NamedTuple):
-    """A site that is there: its node, and how often it has come since the coordinator was started."""
+    """A connected site: its node, and how often it has connected since the coordinator started."""
 
     node: int
     arrivals: int = 0
 
 
 class Carrier(Protocol):
-    """Takes messages to nodes, and brings what they reply."""
+    """Sends messages to nodes and collects their replies."""
 
     def send(self, node: int, data: bytes, ttl: float) -> str | None:
-        """The message's number; None where it cannot be sent now."""
+        """The message's number; None if it cannot be sent now."""
 
     def replies(self, numbers: Iterable[str]) -> dict[str, bytes | None]:
-        """What has come: an answer, of which nothing is known yet, or None for the carrier's own error."""
+        """What has arrived: an answer, not checked yet, or None for an error of the carrier."""
 
     def forget(self) -> None:
-        """Drop what is still under way."""
+        """Drop what is still in transit."""
 
 
 class FlowerExchange:
-    """Carries messages; `present` tells which sites are there now, `alive` ends a wait that is in vain by an error."""
+    """An exchange over Flower; `present` returns the connected sites, `alive` raises an error if waiting is useless."""
 
     def __init__(
         self,
@@ -62,7 +61,7 @@ class FlowerExchange:
 
     def _carried(self, messages: Mapping[int, bytes], deadline: float) -> dict[int, bytes]:
         until = time.monotonic() + deadline
-        pending: dict[str, int] = {}  # messages on their way, and to whom
+        pending: dict[str, int] = {}  # messages in transit, and their clients
         sent: dict[int, tuple[Present, float]] = {}
         found: dict[int, bytes] = {}
         pause = FIRST_POLL
@@ -93,7 +92,7 @@ class FlowerExchange:
 
 
 class GridCarrier:
-    """Over a grid of Flower's, in a federation of its own."""
+    """Sends over the grid of a Flower federation."""
 
     def __init__(self, grid: Any) -> None:
         self._grid = grid
@@ -104,14 +103,14 @@ class GridCarrier:
     def replies(self, numbers: Iterable[str]) -> dict[str, bytes | None]:
         wanted, found = list(numbers), dict[str, bytes | None]()
         for reply in self._grid.pull_messages(wanted) if wanted else ():
-            # An error comes from the link, not from the site: only what it replies to tells whose it is.
+            # An error comes from the link, not from the site: only the message it replies to identifies the site.
             number = reply.metadata.reply_to_message_id
             if number in wanted:
                 found[number] = None if reply.has_error() else unpacked(reply.content) or b""
         return found
 
     def forget(self) -> None:
-        """Flower drops what has expired."""
+        """Nothing to do: Flower drops what has expired."""
 
 
 def packed(data: bytes) -> RecordDict:
@@ -128,7 +127,7 @@ def unpacked(content: RecordDict) -> bytes | None:
 
 
 class IncompleteError(Exception):
-    """An object of a message is not there yet."""
+    """An object of a message has not arrived yet."""
 
 
 def payload_of(number: str, fetch: Callable[[str], bytes], largest: int) -> bytes | None:

@@ -1,4 +1,4 @@
-"""A coordinator's folder: what is to be run, with whom, on which terms."""
+"""A coordinator's folder: the experiment, the admitted sites and the terms."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class CoordinatorConfig:
             return CoordinatorConfig(experiment=experiment, terms=Terms(**held.pop("terms")), **held)
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise FedpubError(
-                f"{folder} is not a coordinator's folder ({error}); make one with fedpub coordinator init"
+                f"{folder} is not a coordinator's folder ({error}); create one with fedpub coordinator init"
             ) from error
 
 
 @dataclass(frozen=True)
 class CoordinatorFolder:
-    """The files in it, by what they are."""
+    """The files of the folder, by their purpose."""
 
     path: Path
 
@@ -66,7 +66,7 @@ class CoordinatorFolder:
 
     @property
     def app(self) -> Path:
-        """For a federation of Flower's own."""
+        """For a Flower federation."""
         return self.path / "flower" / "app"
 
     @property
@@ -77,7 +77,7 @@ class CoordinatorFolder:
         return (self.path / config.out).resolve()
 
     def event(self, site: str | None, what: str, number: int, reason: str) -> dict[str, Any]:
-        """Write down what happened; sites choose some of these words."""
+        """Log an event; parts of `reason` may come from sites."""
         line = {
             "time": round(time.time(), 3),
             "site": site,
@@ -89,7 +89,7 @@ class CoordinatorFolder:
         return line
 
     def read_events(self) -> list[dict[str, Any]]:
-        """All events but those that a kill or a full disk cut in two."""
+        """All events except those cut short by a kill or a full disk."""
         if not self.events.is_file():
             return []
         found = []
@@ -102,10 +102,10 @@ class CoordinatorFolder:
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
-        """Only one process at a time coordinates; the system ends this when the process ends, however it does."""
+        """Only one process at a time coordinates; the system releases the lock however the process ends."""
         with self._lock.open("ab") as file:
             if not _is_locked_by_us(file):
-                raise FedpubError(f"{self.path} has a coordinator at work already; end that one first")
+                raise FedpubError(f"a coordinator is already running in {self.path}; stop it first")
             yield
 
     def is_in_use(self) -> bool:

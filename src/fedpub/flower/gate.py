@@ -1,6 +1,6 @@
-"""The coordinator's one door: admitted sites reach the part of Flower's link that is for them, and nothing else.
+"""The coordinator's only open port: admitted sites reach their part of Flower's link, and nothing else.
 
-The link has no port of its own. Through the gate signed requests of bounded size get to the endpoints below.
+The link has no port of its own. The gate passes signed requests of bounded size to the endpoints below.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fedpub.flower.connection import Connection, Headers, HttpError
 from fedpub.flower.keys import ADMITTED, SERVER, SERVER_KEY, fingerprint, line_of
 
 FLEET = "/v1/fleet/"
-# What a site calls. It does not register itself: admission is by the coordinator. And there is no app to get.
+# What a site calls. It cannot register itself, since the coordinator admits sites, and there is no app to fetch.
 ENDPOINTS = frozenset(
     {
         "activate-node",
@@ -55,11 +55,11 @@ log = logging.getLogger(__name__)
 class Gate:
     """A proxy in a thread of its own, with the certificate, the authority and the admission list of `folder`.
 
-    - `link`: what answers: Flower's link in this process, as httpx carries requests to it.
-    - `largest`: bytes of one request; Flower sends arrays in pieces of 5 MiB, all else in one.
-    - `most`: requests at a time; sites try again later when told so.
-    - `head_seconds`: for the beginning of a request, and for an open connection without one.
-    - `idle_seconds`: without a single byte from a site, or an answer from the link.
+    - `link`: Flower's link in this process, as a transport of httpx.
+    - `largest`: the most bytes of one request; Flower sends arrays in pieces of 5 MiB, everything else at once.
+    - `most`: the most concurrent requests; further ones are told to try again later.
+    - `head_seconds`: time limit for the head of a request, and for an open connection without one.
+    - `idle_seconds`: time limit without a byte from a site, or without an answer from the link.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Gate:
         self._problem: BaseException | None = None
 
     def start(self) -> Gate:
-        """Serve; `port` is then the real one where 0 was asked for."""
+        """Serve; if `port` was 0, it is set to the real one."""
         self.admission.read()
         self._thread = threading.Thread(target=self._run, name="fedpub-gate", daemon=True)
         self._thread.start()
@@ -98,7 +98,7 @@ class Gate:
         return self
 
     def stop(self) -> None:
-        """Cut what is under way, which sites try again later, and end the thread."""
+        """Abort open requests, which sites repeat later, and end the thread."""
         if self._thread is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stopping.set)
             self._thread.join()
@@ -152,7 +152,7 @@ class Gate:
             context.load_cert_chain(self._folder / SERVER, self._folder / SERVER_KEY)
             return context
         except OSError as error:
-            raise FedpubError(f"the certificates in {self._folder} are no good ({error}); make them again") from error
+            raise FedpubError(f"the certificates in {self._folder} are invalid ({error}); make new ones") from error
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -171,7 +171,7 @@ class Gate:
                     await client.discard()
                     break
             writer.close()
-        # Gone, too slow, or not HTTP.
+        # Disconnected, too slow, or not HTTP.
         except (TimeoutError, OSError, h11.ProtocolError):
             writer.transport.abort()
         except asyncio.CancelledError:  # by `stop`; here the task ends anyway
@@ -187,8 +187,8 @@ class Gate:
         elif request.method == b"GET" and path == ASK:
             asked = parse_qs(query).get("key", [""])[0]
             site = next((site for key, site in self.admission.now().items() if fingerprint(key) == asked), None)
-            told = {"admitted": site is not None, "site": site, "time": time.time()}
-            await client.answer(200, json.dumps(told), "application/json")
+            status = {"admitted": site is not None, "site": site, "time": time.time()}
+            await client.answer(200, json.dumps(status), "application/json")
         else:
             raise HttpError(404, "this is the gate of a fedpub coordinator; sites enter with `fedpub site start`")
 
@@ -206,7 +206,7 @@ class Gate:
             self._busy -= 1
 
     def _sender(self, headers: Headers, address: str) -> str:
-        """The admitted site whose key signed this request. That its time is recent, Flower checks."""
+        """The admitted site whose key signed this request. Flower checks that the signature is recent."""
         unsigned = HttpError(
             NOT_ADMITTED, "the request is not signed with a site's key; sites enter with `fedpub site start`"
         )
@@ -240,7 +240,7 @@ class Gate:
                 )
         except TimeoutError:
             raise HttpError(504, "the link does not answer in time; try again later") from None
-        except Exception as error:  # whatever a request does to Flower, the next one is served
+        except Exception as error:  # whatever a request does to Flower, the next one is still served
             log.warning("the link failed at %s of %s: %s", name, site, printable(repr(error)))
             raise HttpError(502, "the link failed; try again later") from None
         headers = _passed(response.headers.raw) | {b"content-length": str(len(response.content)).encode()}
@@ -249,7 +249,7 @@ class Gate:
         await client.send(h11.EndOfMessage())
 
     async def _bounded(self, body: AsyncIterator[bytes], site: str) -> bytes:
-        """Counted as it comes: a length need not be declared."""
+        """The body, counted as it arrives: its length need not be declared."""
         taken = bytearray()
         async for chunk in body:
             taken += chunk
@@ -264,7 +264,7 @@ class Gate:
 
 
 def _passed(headers: list[tuple[bytes, bytes]]) -> Headers:
-    """The headers that mean something to Flower, each once: what was looked at is what is passed on."""
+    """The headers that Flower uses, each once, so that exactly what was checked is passed on."""
     named = {name.lower(): value for name, value in headers}
     plain = (b"accept", b"content-length", b"content-type")
     return {name: value for name, value in named.items() if name in plain or name.startswith(b"flwr-")}

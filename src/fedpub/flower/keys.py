@@ -1,6 +1,6 @@
-"""Who is who: the coordinator's certificates, the sites' keys and the list of sites that are admitted.
+"""Identities: the coordinator's certificates, the sites' keys and the list of admitted sites.
 
-All keys are EC P-384, the curve that Flower makes for its own.
+All keys are EC P-384, the curve that Flower uses.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ SOON = timedelta(days=14)
 def make_authority(folder: Path, days: int = 3650) -> None:
     """The authority that signs the coordinator's certificate; sites are given `ca.pem` and trust nothing else."""
     if (folder / CA).exists():
-        raise FedpubError(f"{folder / CA} exists already and sites may rely on it; remove it to begin anew")
+        raise FedpubError(f"{folder / CA} already exists and sites may rely on it; remove it to start over")
     key = ec.generate_private_key(ec.SECP384R1())
     name = _name("fedpub authority")
     builder = _builder(name, name, key, key, datetime.now(UTC) + timedelta(days=days))
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     builder = builder.add_extension(_usage("key_cert_sign", "crl_sign"), critical=True)
     _write_private(folder / CA_KEY, _pem(key))
-    _write_certificate(folder / CA, builder.sign(key, hashes.SHA384()))  # last: a half-made authority can be made again
+    _write_certificate(folder / CA, builder.sign(key, hashes.SHA384()))  # last: an incomplete one can be made again
 
 
 def make_certificate(folder: Path, hosts: Sequence[str], days: int = 397) -> None:
-    """The certificate by which sites know the coordinator under the names and addresses of `hosts`.
+    """The certificate that identifies the coordinator to sites under the names and addresses of `hosts`.
 
     A renewed certificate keeps its key, so that the two files never disagree.
     """
@@ -76,7 +76,7 @@ def make_certificate(folder: Path, hosts: Sequence[str], days: int = 397) -> Non
 
 
 def check_certificate(folder: Path) -> str | None:
-    """A warning where the certificate expires soon; an error where sites would refuse it today."""
+    """A warning if the certificate expires soon; an error if sites would refuse it today."""
     now = datetime.now(UTC)
     authority, certificate = _certificate(folder / CA), _certificate(folder / SERVER)
     try:
@@ -91,7 +91,7 @@ def check_certificate(folder: Path) -> str | None:
             raise FedpubError(f"{path} expired on {one.not_valid_after_utc:%d %B %Y}; make a new one")
         if now < one.not_valid_before_utc:
             began = f"{one.not_valid_before_utc:%d %B %Y, %H:%M} UTC"
-            raise FedpubError(f"{path} is valid from {began} only; set this machine's clock right or make a new one")
+            raise FedpubError(f"{path} is valid only from {began}; correct this machine's clock, or make a new one")
         if now + SOON >= one.not_valid_after_utc:
             soon = f"{path} expires on {one.not_valid_after_utc:%d %B %Y}; make a new one before that day"
     return soon
@@ -104,10 +104,10 @@ def _builder(
     signer: ec.EllipticCurvePrivateKey,
     until: datetime,
 ) -> x509.CertificateBuilder:
-    """What every certificate has; both key identifiers, as RFC 5280 wants them and Python 3.13 checks."""
+    """What all certificates have; both key identifiers, which RFC 5280 requires and Python 3.13 checks."""
     builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key.public_key())
     builder = builder.serial_number(x509.random_serial_number())
-    # A day earlier: clocks need not agree.
+    # A day earlier, since clocks may differ.
     builder = builder.not_valid_before(datetime.now(UTC) - timedelta(days=1)).not_valid_after(until)
     own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     by = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
@@ -139,7 +139,7 @@ def _general_name(host: str) -> x509.GeneralName:
     except ValueError:
         if HOST_NAME.fullmatch(host):
             return x509.DNSName(host)
-        raise FedpubError(f"host {host!r} is neither a host name nor an IP address; give it without port") from None
+        raise FedpubError(f"host {host!r} is neither a host name nor an IP address; give it without a port") from None
 
 
 # Site keys
@@ -148,7 +148,7 @@ def _general_name(host: str) -> x509.GeneralName:
 def make_site_key(path: Path) -> str:
     """A site's private key at `path`, in the format that Flower reads; returns its public line."""
     if path.exists():
-        raise FedpubError(f"{path} exists already and a coordinator may know it; choose another name or remove it")
+        raise FedpubError(f"{path} already exists and a coordinator may know it; choose another name or remove it")
     _write_private(path, _pem(ec.generate_private_key(ec.SECP384R1()), serialization.PrivateFormat.OpenSSH))
     return public_line(path)
 
@@ -165,7 +165,7 @@ def line_of(key: ec.EllipticCurvePublicKey) -> str:
 
 
 def fingerprint(line: str) -> str:
-    """A public key in short, as `ssh-keygen -l` shows it, for people to compare."""
+    """A short form of a public key, as `ssh-keygen -l` shows it, for people to compare."""
     blob = base64.b64decode(line.split()[1])
     return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
 
@@ -174,7 +174,7 @@ def fingerprint(line: str) -> str:
 
 
 def read_admitted(path: Path) -> dict[str, str]:
-    """Site -> public key without comment, in the order of the file; a file that is not there admits nobody."""
+    """Site -> public key without comment, in the order of the file; a missing file admits no site."""
     sites: dict[str, str] = {}
     for number, line in enumerate(_lines(path), start=1):
         words = line.split()
@@ -184,17 +184,17 @@ def read_admitted(path: Path) -> dict[str, str]:
         site = _site(words[0], place)
         key = _key(" ".join(words[1:]), place)
         if site in sites:
-            raise FedpubError(f"{place}: the site {site} stands there twice; remove one of the lines")
+            raise FedpubError(f"{place}: the site {site} is listed twice; remove one of the lines")
         if other := _holder(sites, key):
             raise FedpubError(
-                f"{place}: {site} has the key of {other}; remove one of the two, every site makes its own"
+                f"{place}: {site} has the key of {other}; remove one of the two, since every site makes its own key"
             )
         sites[site] = key
     return sites
 
 
 def admit(path: Path, site: str, public_line: str) -> None:
-    """Add a site at the end of the list; a site that is there with this key stays where it is."""
+    """Add a site at the end of the list; a site already listed with this key stays where it is."""
     _site(site, "the site to admit")
     key = _key(public_line, f"the public key of {site}")
     sites = read_admitted(path)
@@ -203,10 +203,10 @@ def admit(path: Path, site: str, public_line: str) -> None:
     if site in sites:
         raise FedpubError(
             f"{site} is admitted with another key, {fingerprint(sites[site])}; "
-            f"if the site has a new one, write it over the old one in {path}"
+            f"if the site has a new one, replace the old one in {path}"
         )
     if other := _holder(sites, key):
-        raise FedpubError(f"this key is admitted as {other} in {path}; {site} must make a key of its own")
+        raise FedpubError(f"this key is admitted as {other} in {path}; {site} must make its own key")
     write_text(path, "".join(f"{line}\n" for line in (*_lines(path), f"{site} {key}")))
 
 
@@ -216,7 +216,9 @@ def _lines(path: Path) -> list[str]:
     except FileNotFoundError:
         return []
     except (OSError, ValueError) as error:
-        raise FedpubError(f"{path} cannot be read ({error}); it should be a text file of one site a line") from error
+        raise FedpubError(
+            f"{path} cannot be read ({error}); it should be a text file with one site per line"
+        ) from error
     return text.removesuffix("\n").split("\n") if text else []
 
 
@@ -230,14 +232,14 @@ def _site(site: str, place: str) -> str:
 
 
 def _key(text: str, place: str) -> str:
-    """Type and blob in their one spelling, so that keys can be compared as text."""
+    """Type and blob in canonical spelling, so that keys can be compared as text."""
     words = text.split()
     try:
         key = serialization.load_ssh_public_key(" ".join(words[:2]).encode())
     except (ValueError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, ec.EllipticCurvePublicKey) or words[0] != KEY_TYPE:
-        raise FedpubError(f"{place}: there is no {KEY_TYPE} key; copy all of the site's .pub file")
+        raise FedpubError(f"{place}: there is no {KEY_TYPE} key; copy the whole content of the site's .pub file")
     return line_of(key)
 
 
@@ -258,7 +260,7 @@ def _write_certificate(path: Path, certificate: x509.Certificate) -> None:
 
 
 def _write_private(path: Path, content: bytes) -> None:
-    """Atomically, as in `fedpub.core.files`, but from the first byte on for its owner alone, as mkstemp makes it."""
+    """Atomically, as in `fedpub.core.files`, but readable only by its owner from the first byte on, as by mkstemp."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -287,7 +289,7 @@ def _certificate(path: Path) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(_read(path))
     except ValueError as error:
-        raise FedpubError(f"{path} is not a certificate in PEM format; make it again") from error
+        raise FedpubError(f"{path} is not a certificate in PEM format; make a new one") from error
 
 
 def private_key(path: Path) -> ec.EllipticCurvePrivateKey:
@@ -296,7 +298,7 @@ def private_key(path: Path) -> ec.EllipticCurvePrivateKey:
     try:
         key = load(content, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise FedpubError(f"{path} is not a private key without a password; make it again") from error
+        raise FedpubError(f"{path} is not a private key without a password; make a new one") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP384R1):
-        raise FedpubError(f"{path} is not a key on the curve P-384; make it again with fedpub")
+        raise FedpubError(f"{path} is not a key on the curve P-384; make a new one with fedpub")
     return key

@@ -1,7 +1,7 @@
-"""Flower's link inside the coordinator's process: its nodes, its messages, and the part of its API that is for sites.
+"""Flower's link inside the coordinator's process: nodes, messages, and the part of its API that is for sites.
 
-There is no other part: nobody can start an app or ask for one. Nothing of it is kept on disk. After a restart sites
-activate themselves again, and messages are sent again.
+There is no other part: no app can be started or fetched. Nothing is stored on disk: after a restart sites activate
+themselves again, and messages are sent again.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ LOG_BYTES = 2**20
 
 
 class Link:
-    """Carries messages to the nodes of admitted sites; `admitted` tells their keys, as the list has them now."""
+    """Carries messages to the nodes of admitted sites; `admitted` returns the current list of their keys."""
 
     def __init__(self, admitted: Callable[[], Mapping[str, str]], largest: int) -> None:
         self._admitted, self._largest = admitted, largest
@@ -71,7 +71,7 @@ class Link:
 
         @ours.post(ACTIVATE)
         def activate(request: Annotated[ActivateNodeRequest, PROTOBUF_REQUEST_DEPENDENCY]) -> ActivateNodeResponse:
-            """In place of Flower's, for which a key is in use until a killed node has been silent for a minute."""
+            """Replaces Flower's endpoint, for which the key of a killed node is in use for another minute."""
             return self._activate(request)
 
         app = FastAPI(
@@ -103,7 +103,7 @@ class Link:
     # What the rounds need
 
     def present(self, sites: Mapping[int, str]) -> dict[int, Present]:
-        """The nodes of the sites' keys that are there: a key is who a site is, whatever it says."""
+        """The connected nodes of these sites; a site is identified by its key only."""
         admitted, online = self._keys(), set(self._state.get_nodes(self._running()))
         keys = {client: admitted[site] for client, site in sites.items() if site in admitted}
         nodes = {client: self._state.get_node_id_by_public_key(key) for client, key in keys.items()}
@@ -131,7 +131,7 @@ class Link:
         with no_object_id_recompute():
             number = message.object_id
             about.__dict__["_message_id"] = number
-            # Objects first: a site that finds the message finds all of it.
+            # Objects first: when a site finds the message, all of it is there.
             self._state.object_store.preregister(self._run, get_object_tree(message))
             for name, one in get_all_nested_objects(message).items():
                 self._state.object_store.put(name, one.deflate())
@@ -139,13 +139,13 @@ class Link:
         return stored
 
     def replies(self, numbers: Iterable[str]) -> dict[str, bytes | None]:
-        """Straight from the store: Flower's own query drops the answer of a node that has left since."""
+        """Read directly from the store: Flower's own query drops the answer of a node that has left since."""
         found = dict[str, bytes | None]()
         for number in numbers:
             reply = self._state.message_ins_id_to_message_res_id.get(number)
             if reply is not None:
                 with contextlib.suppress(IncompleteError):
-                    # What is no message is handed on as an empty one, as which its reader refuses it.
+                    # Anything else is passed on as an empty message, which its reader refuses.
                     found[number] = payload_of(reply, self._object, self._largest) or b""
         return found
 
@@ -156,11 +156,11 @@ class Link:
         return content
 
     def forget(self) -> None:
-        """Whatever was pushed meanwhile, by whomever, goes: what comes later comes too late."""
+        """Drop everything that was pushed: what arrives later is too late."""
         self._state.cleanup_run(self._running())
 
     def _running(self) -> int:
-        """A run in Flower's sense, to which all messages belong; a new one if this process slept through the old."""
+        """The Flower run to which all messages belong; a new one if the old one expired while this process slept."""
         if self._run and self._state.acknowledge_task_heartbeat(self._task):
             return self._run
         if self._run:
@@ -175,7 +175,7 @@ class Link:
         raise FedpubError("Flower's link cannot begin a run; start it again with fedpub coordinator start --resume")
 
     def keep_alive(self, ended: threading.Event) -> None:
-        """Flower ends a run whose process says nothing for a minute; aggregation may take longer."""
+        """Flower ends a run whose process is silent for a minute; aggregation may take longer."""
         while not ended.wait(HEARTBEAT_DEFAULT_INTERVAL / 3):
             self._state.acknowledge_task_heartbeat(self._task)
 
@@ -191,7 +191,7 @@ class _Shown(logging.Formatter):
 
 
 def log_to(path: Path) -> None:
-    """What Flower tells goes to a file: it quotes what sites send."""
+    """Send Flower's log to a file, since it quotes what sites send."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handler = RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8", delay=True)
     handler.setFormatter(_Shown())

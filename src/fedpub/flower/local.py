@@ -31,7 +31,7 @@ from fedpub.store.run_models import unsettled
 
 
 def lay_out(base: Path, ready: Prepared, plan: Plan, terms: Terms, out: Path) -> tuple[Path, list[Path]]:
-    """The folders of a coordinator and of a site for every client, with keys, certificates and data."""
+    """Create the folders of a coordinator and of one site per client, with keys, certificates and data."""
     coordinator = base / "coordinator"
     make_authority(coordinator)
     make_certificate(coordinator, ["localhost"])
@@ -69,13 +69,13 @@ def deploy_local(
     on_round: OnRound | None = None,
     on_event: Callable[[dict[str, Any]], None] | None = None,
 ) -> Result:
-    """Run an experiment as a federation; afterwards nothing of it runs any more."""
+    """Run an experiment as a federation; all its processes end with it."""
     require_flower()
     plan = experiment.resolve()
     if plan.failures:
-        raise FedpubError("`failures` is for simulations; deployed sites fail by themselves: leave it out")
+        raise FedpubError("`failures` is for simulations, since deployed sites fail by themselves; leave it out")
     if plan.device.type != "cpu":
-        raise FedpubError(f"`device={plan.device}` is for simulations; sites compute on their CPUs: leave it out")
+        raise FedpubError(f"`device={plan.device}` is for simulations, since sites use their CPUs; leave it out")
     if out is not None:
         RunDirectory.check_free(out)
     ready = prepare(plan, root)
@@ -95,7 +95,7 @@ def deploy_local(
 
 
 def _collect_models(place: Path, sites: list[Path], summary: dict[str, Any], plan: Plan) -> None:
-    """The models that the sites keep in one file, as a simulation leaves them: only here all sites are at hand."""
+    """Write the sites' models to one file, like a simulation: only here are all sites on one machine."""
     models = [load_model(folder / "model") for folder in sites if (folder / "model").is_dir()]
     if len(models) == len(sites):
         header = {"round": str(summary["best_round"])}

@@ -1,7 +1,7 @@
-"""A site as a node of Flower's: the site's own process, by Flower's own client.
+"""A site as a Flower node: the site's own process, with Flower's client.
 
-Flower's node would fetch the app that the coordinator hands out and run it. This one asks for nothing but messages, and
-what it answers is computed by the code that is installed here.
+Flower's own node fetches the app that the coordinator hands out and runs it. This one only asks for messages, and its
+answers are computed by the code installed here.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from fedpub.flower.exchange import IncompleteError, packed, payload_of
 
 LARGEST = 2**31  # bytes of a message
 RESPONSE = 2**26  # of one response: objects are at most 5 MiB
-HEARTBEAT = 20  # seconds; a node is taken to be away after two of them
+HEARTBEAT = 20  # seconds; a node counts as absent after missing two of them
 TIMEOUT = 30.0
-TRIES, TRY = 50, 0.2  # for an object of a message that is not there yet, and seconds between them
+TRIES, TRY = 50, 0.2  # attempts to get an object that has not arrived yet, and seconds between them
 
 
 class ConnectionTroubleError(FedpubError):
-    """The coordinator cannot be talked to now; the next attempt may do better."""
+    """The coordinator cannot be reached now; a later attempt may succeed."""
 
 
 @dataclass
 class _Line:
-    """The innermost part of Flower's client: no redirection is followed, and no response may be endless."""
+    """The innermost part of Flower's client: follows no redirects, and limits the size of responses."""
 
     context: ssl.SSLContext
     http: httpx.Client = field(init=False)
@@ -73,7 +73,7 @@ class _Line:
 
 
 class Node:
-    """A connection to the coordinator at `address`; it comes back by itself, each method says what is in the way."""
+    """A connection to the coordinator at `address` that reconnects by itself; errors say why it cannot."""
 
     def __init__(self, address: str, context: ssl.SSLContext, key: ec.EllipticCurvePrivateKey) -> None:
         self._public = public_key_to_bytes(key.public_key())
@@ -91,22 +91,22 @@ class Node:
     def __exit__(self, *problem: object) -> None:
         self._ended.set()
         if self._number is not None:
-            with contextlib.suppress(Exception):  # it may be gone, and we are going anyway
+            with contextlib.suppress(Exception):  # the coordinator may be gone, and the node ends anyway
                 self._fleet.DeactivateNode(DeactivateNodeRequest(node_id=self._number.node_id))
         self._line.http.close()
         self._fleet.close()
         self._beating.join(TIMEOUT)
 
     def _beat(self) -> None:
-        """While a message is answered, too, which may take minutes."""
+        """Send heartbeats, even while a message is answered, which may take minutes."""
         while not self._ended.wait(HEARTBEAT * random.uniform(0.4, 0.5)):
             if self._number is not None:
-                with contextlib.suppress(Exception):  # the next call of the other thread finds out, and says so
+                with contextlib.suppress(Exception):  # the next call of the other thread reports it
                     beat = SendNodeHeartbeatRequest(node=self._number, heartbeat_interval=HEARTBEAT)
                     self._fleet.SendNodeHeartbeat(beat)
 
     def next_message(self) -> tuple[Any, bytes] | None:
-        """What was received, for the reply, and its message; b"" where it is none of ours, None where nothing came."""
+        """What was received, for the reply, and its data (b"" if it is not a fedpub message); None if nothing came."""
         got: tuple[Any, bytes] | None = self._asked(self._pulled)
         return got
 
@@ -122,11 +122,11 @@ class Node:
             return what(self._number)
         except httpx.HTTPStatusError as error:
             self._number = None
-            if was_active:  # a coordinator that was started again does not know its nodes any more
+            if was_active:  # a restarted coordinator does not know its nodes
                 return self._asked(what)
-            said = f"{error.response.status_code}: {printable(error.response.text.strip())}"
-            raise ConnectionTroubleError(f"the coordinator refused a request ({said}); trying again") from error
-        except Exception as error:  # whatever comes over the line, the site lives
+            reason = f"{error.response.status_code}: {printable(error.response.text.strip())}"
+            raise ConnectionTroubleError(f"the coordinator refused a request ({reason}); trying again") from error
+        except Exception as error:  # whatever arrives, the site keeps running
             raise ConnectionTroubleError(f"the connection failed ({printable(repr(error))}); trying again") from error
 
     def _pulled(self, node: NodeNumber) -> tuple[Any, bytes] | None:
@@ -142,9 +142,9 @@ class Node:
                 if found.object_available:
                     content: bytes = found.object_content
                     return content
-                if not found.object_found or self._ended.wait(TRY):  # it may still be on its way to the link
+                if not found.object_found or self._ended.wait(TRY):  # it may not have reached the link yet
                     break
-            raise IncompleteError(f"the object {printable(name)} of a message is not there")
+            raise IncompleteError(f"the object {printable(name)} of a message is missing")
 
         data = payload_of(number, fetch, LARGEST) if received.metadata.message_type == "query" else None
         self._fleet.ConfirmMessageReceived(
@@ -157,7 +157,7 @@ class Node:
         with no_object_id_recompute():
             reply.metadata.__dict__["_message_id"] = reply.object_id
             tree, objects = get_object_tree(reply), get_all_nested_objects(reply)
-            told = self._fleet.PushMessages(
+            response = self._fleet.PushMessages(
                 PushMessagesRequest(
                     node=node,
                     messages_list=[message_to_proto(remove_content_from_message(reply))],
@@ -165,14 +165,14 @@ class Node:
                     clientapp_runtime_list=[0.0],
                 )
             )
-            for name in told.objects_to_push:
+            for name in response.objects_to_push:
                 content = objects[name].deflate()
                 request = PushObjectRequest(
                     node=node,
                     run_id=received.metadata.run_id,
                     object_id=name,
                     object_content=content,
-                    session_id=told.session_id,
+                    session_id=response.session_id,
                 )
                 if not self._fleet.PushObject(request).stored:
-                    return  # nobody waits for it any more
+                    return  # the coordinator no longer waits for it

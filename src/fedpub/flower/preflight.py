@@ -1,6 +1,6 @@
-"""What keeps a site from its coordinator, said in a sentence.
+"""Why a site cannot connect to its coordinator, in one sentence.
 
-The question goes the way that messages go: with the same library, through the same proxy.
+The check takes the same path as messages: the same library, through the same proxy.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from fedpub.errors import FedpubError
 from fedpub.flower.gate import ASK
 from fedpub.flower.keys import fingerprint
 
-# Flower refuses what was signed at another time than this, in seconds (node_auth.py).
+# Seconds by which a signature may be ahead or behind before Flower refuses it (node_auth.py).
 AHEAD, BEHIND = 5, 300
-# OpenSSL's numbers of what is wrong with a certificate.
+# OpenSSL's codes of certificate errors.
 NOT_YET, EXPIRED, OTHER_NAME, OTHER_ADDRESS = 9, 10, 62, 64
 
 Kind = TypeVar("Kind", bound=BaseException)
 
 
 class UnreachableError(FedpubError):
-    """Nobody is there now: later somebody may be."""
+    """The coordinator does not answer now; it may later."""
 
 
 def check_coordinator(address: str, ca: Path, public_line: str, timeout: float = 10) -> str:
-    """The name under which the coordinator at HOST:PORT admits this key; an error that says what is in the way."""
+    """The name under which the coordinator at HOST:PORT admits this key; an error that says why it does not."""
     url = _url(address)
     context = context_of(ca)
     asked = time.time()
@@ -40,20 +40,20 @@ def check_coordinator(address: str, ca: Path, public_line: str, timeout: float =
         response = _ask(url, context, public_line, timeout)
     except (httpx.HTTPError, UnicodeError) as error:
         raise _explained(error, address, ca, timeout) from error
-    told = _told(response, address)
-    if not told["admitted"]:
+    status = _status(response, address)
+    if not status["admitted"]:
         raise FedpubError(
             f"the coordinator at {address} does not admit this site's key, {fingerprint(public_line)}; "
-            "give the site's .pub file to the coordinator, who runs `fedpub coordinator admit`"
+            "give the site's .pub file to the coordinator's operator, who runs `fedpub coordinator admit`"
         )
-    ahead = max(asked - told["time"], 0) or min(time.time() - told["time"], 0)
+    ahead = max(asked - status["time"], 0) or min(time.time() - status["time"], 0)
     if not -BEHIND < ahead < AHEAD:
         way = "ahead of" if ahead > 0 else "behind"
         raise FedpubError(
             f"this machine's clock is {abs(ahead):.0f} seconds {way} that of the coordinator at {address}, "
-            "which refuses what seems signed at another time; set both clocks right"
+            "which refuses signatures of another time; set both clocks"
         )
-    return str(told["site"])
+    return str(status["site"])
 
 
 def _url(address: str) -> str:
@@ -69,7 +69,7 @@ def _url(address: str) -> str:
 def context_of(ca: Path) -> ssl.SSLContext:
     wanted = "the ca.pem that the coordinator gave you"
     try:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # which trusts nobody else
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # which trusts no other authority
         context.load_verify_locations(cadata=ca.read_text(encoding="ascii"))
         return context
     except ssl.SSLError as error:  # an OSError, too
@@ -85,11 +85,11 @@ def _ask(url: str, context: ssl.SSLContext, public_line: str, timeout: float) ->
         return client.get(url, params={"key": fingerprint(public_line)})
 
 
-def _told(response: httpx.Response, address: str) -> dict[str, Any]:
+def _status(response: httpx.Response, address: str) -> dict[str, Any]:
     try:
-        told = response.json()
-        if response.status_code == 200 and {"admitted", "site", "time"} <= told.keys():
-            return {**told, "time": float(told["time"])}
+        status = response.json()
+        if response.status_code == 200 and {"admitted", "site", "time"} <= status.keys():
+            return {**status, "time": float(status["time"])}
     except (ValueError, TypeError, AttributeError):
         pass
     raise _stranger(address, f"its answer to {ASK} has status {response.status_code}")
@@ -101,7 +101,7 @@ def _stranger(address: str, why: str) -> FedpubError:
 
 def _explained(error: Exception, address: str, ca: Path, timeout: float) -> FedpubError:
     if isinstance(error, httpx.ProxyError):
-        return FedpubError(f"the proxy of HTTPS_PROXY does not lead to {address} ({error}); have it allowed there")
+        return FedpubError(f"the proxy in HTTPS_PROXY does not connect to {address} ({error}); allow it there")
     if certificate := _cause(error, ssl.SSLCertVerificationError):
         return _certificate_error(certificate, address, ca, timeout)
     if secured := _cause(error, ssl.SSLError):
@@ -114,7 +114,7 @@ def _explained(error: Exception, address: str, ca: Path, timeout: float) -> Fedp
         )
     if isinstance(error, httpx.TimeoutException):
         return UnreachableError(
-            f"{address} did not answer within {timeout:g} seconds; check the address and that no firewall is between"
+            f"{address} did not answer within {timeout:g} seconds; check the address and any firewall in between"
         )
     if isinstance(error, httpx.ConnectError):
         return UnreachableError(f"{address} cannot be reached ({error}); check the address and this machine's network")
@@ -124,21 +124,21 @@ def _explained(error: Exception, address: str, ca: Path, timeout: float) -> Fedp
 def _certificate_error(error: ssl.SSLCertVerificationError, address: str, ca: Path, timeout: float) -> FedpubError:
     whose = f"the certificate of the coordinator at {address}"
     if error.verify_code == EXPIRED:
-        return FedpubError(f"{whose} has expired; it must make a new one, unless this machine's clock is wrong")
+        return FedpubError(f"{whose} has expired; ask for a new one, unless this machine's clock is wrong")
     if error.verify_code == NOT_YET:
-        return FedpubError(f"{whose} is not valid yet; set this machine's clock right, or the coordinator's")
+        return FedpubError(f"{whose} is not valid yet; correct this machine's clock, or the coordinator's")
     if error.verify_code in (OTHER_NAME, OTHER_ADDRESS):
         names = _names(address, ca, timeout)
         listed = f"is for {', '.join(names)}" if names else "is for another host"
-        return FedpubError(f"{whose} {listed}; connect to one of its names, or have one made for this host")
+        return FedpubError(f"{whose} {listed}; connect to one of its names, or ask for one for this host")
     return FedpubError(
-        f"{whose} was not signed by {ca} ({error.verify_message}); use the ca.pem of this coordinator, "
-        "and if it is this one, somebody else answers in its place"
+        f"{whose} was not signed by {ca} ({error.verify_message}); use the ca.pem of this coordinator; if it is that "
+        "one already, another machine answers in the coordinator's place"
     )
 
 
 def _names(address: str, ca: Path, timeout: float) -> list[str]:
-    """Whom the certificate is for: asked once more without comparing the name; all else is verified as before."""
+    """The hosts of the certificate: asked again without comparing the name; everything else is verified as before."""
     context = context_of(ca)
     context.check_hostname = False
     try:

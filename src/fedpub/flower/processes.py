@@ -1,4 +1,4 @@
-"""Processes: started with what they need, ended with whoever started them."""
+"""Child processes that end with their parent."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def require_flower() -> None:
 
 
 def start(words: Sequence[str | Path], log: Path, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
-    """A process of its own group whose output goes to a file, and which does not outlive this one."""
+    """A process in its own group with its output in a file; it does not outlive this process."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as file:
         return subprocess.Popen(
@@ -46,7 +46,7 @@ def _end_with_parent() -> None:
 
 
 def stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """End processes with all that they started."""
+    """End processes and their children."""
     for process in processes:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)

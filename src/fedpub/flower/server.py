@@ -1,4 +1,4 @@
-"""The coordinator's rounds: what is played with the sites of a folder, whoever carries the messages."""
+"""The coordinator's rounds with the sites of a folder, for any transport."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from fedpub.flower.keys import read_admitted
 from fedpub.runs.loop import OnRound
 from fedpub.store.directory import RunDirectory
 
-LOOK = 1.0  # seconds between two looks at who is there
+LOOK = 1.0  # seconds between two checks of which sites are connected
 
-OnLine = Callable[[dict[str, Any]], None]  # told of every event as it is written down
+OnLine = Callable[[dict[str, Any]], None]  # called with every event as it is logged
 
 
 def members(folder: CoordinatorFolder) -> list[str]:
-    """The sites of the run: once it has begun, who is admitted later is not in it."""
+    """The sites of the run; those admitted after it has begun are not in it."""
     known = Known.load(folder.path / SITES)
     return list(known.sites) if known else list(read_admitted(folder.admitted))
 
@@ -41,7 +41,7 @@ def play_rounds(
     on_round: OnRound | None = None,
     on_line: OnLine = lambda _: None,
 ) -> dict[str, Any]:
-    """The summary of the run, when it has been played to its end."""
+    """Run to the end; returns the summary."""
     sites = members(folder)
 
     def on_event(client: int | None, what: str, number: int, reason: str) -> None:
@@ -61,10 +61,10 @@ def serve_joins(
     exchange_with: Callable[[str], Exchange],
     on_line: OnLine = lambda _: None,
 ) -> dict[str, Any]:
-    """Let every site that was admitted after the run join it once; the summary of the run."""
+    """Let every site that was admitted after the run join it once; returns the summary of the run."""
     out, known = RunDirectory(folder.out(config)), Known.load(folder.path / SITES)
     if known is None or not out.finished:
-        raise FedpubError(f"the run of {folder.path} is not finished: sites can join when it is")
+        raise FedpubError(f"the run of {folder.path} is not finished; sites can join when it is")
     start, _ = out.restore(torch.device("cpu"))
     assert start is not None, "a finished run has a checkpoint"
     finished = Finished(config.experiment.resolve(), config.run, known, start.server, start.clients)

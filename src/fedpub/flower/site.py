@@ -1,4 +1,4 @@
-"""The site's machine: one process that has data and state, and is a node of Flower's itself."""
+"""A site's process: it has data and state, and is a Flower node itself."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from fedpub.flower.preflight import UnreachableError, check_coordinator, context
 from fedpub.flower.processes import require_flower
 from fedpub.flower.sites import AUTHORITY, SiteConfig, open_site
 
-AGAIN = 1.0  # seconds before a coordinator that is away is asked again
-FIRST_PAUSE, LAST_PAUSE = 0.1, 0.5  # between two looks for messages
+AGAIN = 1.0  # seconds before an unreachable coordinator is tried again
+FIRST_PAUSE, LAST_PAUSE = 0.1, 0.5  # seconds between two polls for messages
 
 
 def run_site(path: Path, say: Callable[[str], None], *, once: bool = False, wait: bool = True) -> None:
-    """Take part until the process is ended or, with `once`, until the run is finished."""
+    """Take part until the process ends or, with `once`, until the run is finished."""
     require_flower()
     from fedpub.flower.link import log_to
     from fedpub.flower.node import ConnectionTroubleError, Node
 
     path = path.resolve()
     config, site = SiteConfig.load(path), open_site(path)
-    site.source  # noqa: B018 - data that cannot be read is said now, not in the first round
+    site.source  # noqa: B018 - unreadable data is an error now, not in the first round
     log_to(path / "logs" / "node.log")
     _introduce(config, path, say, wait)
     said = f"connected to {config.coordinator}"
@@ -56,7 +56,7 @@ def run_site(path: Path, say: Callable[[str], None], *, once: bool = False, wait
 
 
 def answered(site: Site, data: bytes) -> bytes:
-    """The site's answer: whatever goes wrong with one message, the next one is answered."""
+    """The site's answer; whatever goes wrong with one message, the next one is answered."""
     try:
         return site.answer(data)
     except Exception as error:
@@ -65,7 +65,7 @@ def answered(site: Site, data: bytes) -> bytes:
 
 
 def _trouble(config: SiteConfig, path: Path) -> str | None:
-    """What is in the way, in a sentence; None where the coordinator would admit this site right now."""
+    """Why the site cannot connect, in one sentence; None if the coordinator would admit it right now."""
     try:
         check_coordinator(config.coordinator, path / AUTHORITY, public_line(config.key(path)))
     except FedpubError as error:
@@ -74,7 +74,7 @@ def _trouble(config: SiteConfig, path: Path) -> str | None:
 
 
 def _introduce(config: SiteConfig, path: Path, say: Callable[[str], None], wait: bool) -> None:
-    """That the coordinator is who it should be, and admits this site under its name."""
+    """Check that the coordinator is the right one, and admits this site under its name."""
     waiting = False
     while True:
         try:
@@ -90,5 +90,5 @@ def _introduce(config: SiteConfig, path: Path, say: Callable[[str], None], wait:
     if name != config.id:
         raise FedpubError(
             f"the coordinator at {config.coordinator} knows this site's key as {printable(repr(name))}, not "
-            f"{config.id!r}: one of you has to correct the name"
+            f"{config.id!r}; correct the name on one of the two sides"
         )

@@ -1,4 +1,4 @@
-"""A site's folder: who it is, whom it reports to, where its data is."""
+"""A site's folder: its name, its coordinator and its data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONFIG, AUTHORITY, PIECE, AGREED = "site.json", "ca.pem", "piece.safetensors", "
 class SiteConfig:
     id: str
     coordinator: str  # HOST:PORT
-    graph: str  # a graph file; empty: a piece of a graph that lies in the folder
+    graph: str  # a graph file; empty: a piece of a graph in the folder itself
 
     def key(self, folder: Path) -> Path:
         return folder / f"{self.id}.key"
@@ -34,7 +34,7 @@ class SiteConfig:
             return SiteConfig(**json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as error:
             raise FedpubError(
-                f"{folder} is not a site's folder ({error}); make one with fedpub site init --id NAME"
+                f"{folder} is not a site's folder ({error}); create one with fedpub site init --id NAME"
             ) from error
 
 
@@ -49,6 +49,6 @@ def open_site(folder: Path) -> Site:
 
 
 def agree(folder: Path, experiment: Path) -> None:
-    """From now on the site takes part in nothing else."""
-    Experiment.read(experiment)  # that it can be
+    """From now on the site takes part only in this experiment."""
+    Experiment.read(experiment)  # an error now if it is invalid
     write_text(folder / AGREED, experiment.read_text(encoding="utf-8"))
