@@ -26,7 +26,7 @@ from fedpub.paper.recipe import Artefact, Entry, Grid, Settings
 from fedpub.paper.recipes import RECIPES
 from fedpub.paper.store import Job, Outcomes, compute, is_done, key
 from fedpub.paper.structure import correlation
-from fedpub.paper.write import Listed, markdown, read_csv, shown, write, write_csv, write_runs
+from fedpub.paper.write import EARLIEST, Listed, markdown, read_csv, shown, write, write_csv, write_runs
 from fedpub.report.published import published, statistics, tables
 from small import small_graph
 
@@ -381,3 +381,24 @@ def test_mask_overlap_and_neighbours_are_shares(graph_file):
     assert set(found) == {"similar", "dissimilar", "own", "neighbour"}
     assert all(0 <= value <= 1 for value in found.values())
     assert len(set(looks.communities(np.ones((3, 3)) - np.eye(3), ready))) == 1
+
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+
+
+def test_committed_results_are_light():
+    """A figure is at most 60 KiB, whatever else at most 128: more data is compressed."""
+    heavy = [
+        path.name
+        for path in RESULTS.rglob("*")
+        if path.is_file() and path.stat().st_size > (60 if path.suffix == ".svg" else 128) * 1024
+    ]
+    assert heavy == []
+
+
+@pytest.mark.parametrize("name", ["table-random", "table-links", "figure-epochs"])
+def test_committed_tables_are_those_of_the_committed_runs(name):
+    recipe, found, settings = RECIPES[name], Listed(RESULTS / "paper" / "runs.csv.gz"), Settings()
+    made = replace(recipe.make(settings, found), above=EARLIEST)
+    text = markdown(made, name, recipe.title, f"fedpub reproduce {name} --seeds 3")
+    assert text == (RESULTS / "paper" / f"{name}.md").read_text(encoding="utf-8")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+from fedpub import Comparison
+from fedpub.cli.show import show_comparison
 from fedpub.report.compared import best_in, markdown, not_above
 from fedpub.runs.comparison import Cell, Run, scores
 
@@ -43,3 +47,16 @@ def test_the_best_is_found_in_every_cell():
     assert best_in(scores(runs)) == [{"local"}, {"fedpub"}]
     assert best_in([]) == []
     assert not_above(runs, scores(runs)) == []
+
+
+def test_the_best_is_bold_in_a_notebook_and_in_a_terminal(monkeypatch, capsys):
+    runs = [one("local", 0, 0.6), one("fedpub", 0, 0.7), one("oracle", 0, 0.9)]
+    cells = Comparison(runs)._repr_html_().split("<td ")
+    assert [text.partition(">")[2].partition("<")[0] for text in cells if "font-weight: bold" in text] == ["70.00"]
+    for name in ("NO_COLOR", "TERM", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "200")
+    show_comparison(runs, scores(runs))
+    shown = capsys.readouterr().out
+    assert re.findall(r"\x1b\[1m\s*(\d+\.\d\d)", shown) == ["70.00"]
