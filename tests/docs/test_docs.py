@@ -113,7 +113,7 @@ def test_lines_are_not_too_long(path):
     assert not wide(path.read_text("utf-8"))
 
 
-@pytest.mark.parametrize("path", BY_HAND, ids=name_of)
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
 def test_pages_are_in_plain_english(path):
     text = " ".join(re.sub(r"`[^`]*`", "`", prose(path)).split())  # names of code are names
     found = [match.group() for turn in ODD for match in re.finditer(rf"\b{turn}\b", text, flags=re.I)]

@@ -86,7 +86,7 @@ def optimiser_of(own: State) -> State:
 
 
 def weighted_mean(up: Message, name: str = "weights") -> Tree:
-    """Σ_k n_k w_k / Σ_k n_k over the clients of a message, leaves [1, ...]; equal shares where nobody has examples."""
+    """Σ_k n_k w_k / Σ_k n_k over the clients of a message, leaves [1, ...]; equal shares if no client has examples."""
     size_K = up.tensor("size").double()
     size_K = torch.where(size_K.sum() > 0, size_K, 1.0)
     return mix((size_K / size_K.sum()).unsqueeze(0), up.tree(name))

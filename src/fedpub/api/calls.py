@@ -80,7 +80,7 @@ def run(
     where they were made of a named graph. `method` and `model` are names, or objects with the protocols
     `fedpub.algorithms.Algorithm` and `fedpub.models.Model`.
 
-    With `out` the run is kept in that directory, and with `resume` it goes on where one was interrupted there. A run
+    With `out` the run is kept in that directory, and with `resume` an interrupted run there continues. A run
     with a method or model object is only resumed from a program that gives the same object: its name and fields are
     compared, its code cannot be. Without `out` the directory is a temporary one that lasts as long as the result. A
     finished run drops its checkpoint unless `keep_checkpoint`.

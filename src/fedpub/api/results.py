@@ -117,7 +117,7 @@ class Run:
     def plot(self, kind: str = "convergence") -> Figure:
         """A matplotlib figure, to be looked at as the value of a cell or saved with savefig.
 
-        convergence: validation and test by round; clients: everybody's test value; similarity: what the server saw
+        convergence: validation and test by round; clients: every client's test value; similarity: what the server saw
         between clients in the last round.
         """
         return plot_run(self, kind)

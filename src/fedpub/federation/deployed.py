@@ -21,7 +21,7 @@ def play(
     on_round: OnRound | None = None,
     on_step: OnStep | None = None,
 ) -> dict[str, Any]:
-    """Begin the run in `out`, or go on with it: every round is saved before the next begins."""
+    """Begin or resume the run in `out`: every round is saved before the next begins."""
     if not (out / "config.json").is_file():
         remove_leftovers(out, ("config.json",))  # of a coordinator that was killed right here
         RunDirectory.create(out, coordinator.plan.experiment.to_json(), coordinator.run)

@@ -55,7 +55,7 @@ class Efficiency:
         header = ["method", "accuracy", "±", "paper", "model size", "paper", "sent up", "up and down", "paper"]
         note = (
             "Sizes and traffic in percent of FedAvg's; traffic is that of the whole run, set-up included. FED-PUB's "
-            "three lines stand beside the paper's λ1 = 0.5, 0.7 and 0.9."
+            "three lines correspond to the paper's λ1 = 0.5, 0.7 and 0.9."
         )
         return Artefact(header, rows, note)
 

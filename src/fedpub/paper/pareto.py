@@ -91,8 +91,8 @@ class Pareto:
         splits = ", ".join(map(str, reported_on(settings)))
         note = (
             f"Splits {splits}, seed 0. Accuracy and zeros in percent; what a run sends up in "
-            "percent of FED-PUB's. Rounded uploads are those of sites (`--precision`): the run goes through letters, "
-            "and its bytes are those of the encoded messages; the others' are the simulator's count."
+            "percent of FED-PUB's. Rounded uploads are those of sites (`--precision`): these runs encode their "
+            "messages, and bytes are counted from them; the others' are the simulator's count."
         )
         points = self.points(settings)
         return Artefact(header, rows, note, lambda figure: draw(figure, points, rows), (6.5, 4.2))
