@@ -4,24 +4,24 @@
 
 The header is JSON: `kind`, `fields` and `message`, where a tensor is a list of its dtype, its shape and its coding, and
 a tree an object of such lists. The payload is the tensors' bytes, little endian: the tree `active` first, then all
-others by name. Nothing says where a tensor starts. Shapes and codings say how much it takes, and together they have to
-take all there is. The header has one spelling only, so that a message always gives the same bytes.
+others by name. There are no offsets: shapes and codings determine the size of each tensor, and together the tensors
+must fill the payload. The header has a canonical spelling, so that a message always gives the same bytes.
 
 The tree `active` marks which entries of the other trees are sent. Its positions go once, coded as
 
     all       every entry: no bytes
     rows      a bit for every row, where an entry is as all others along the last axis
     bitmap    a bit for every entry
-    index     the positions of the entries, 4 bytes each; their number stands in the header
+    index     the positions of the entries, 4 bytes each; their number is in the header
 
-whichever is shortest. The floats of trees may go rounded:
+whichever is shortest. The floats of trees may be rounded:
 
     float16   2 bytes
-    int8      1 byte q, for q / 127 of the largest magnitude, which stands in the header. That one comes back exactly,
-              hence what was rounded once is not changed by being sent again.
+    int8      1 byte q, for q / 127 of the largest magnitude, which is in the header. The largest is restored exactly,
+              so sending rounded values again does not change them.
 
-The checksum finds accidents. It keeps nobody from writing a message of their own, so `decode` takes none of it on
-trust: it allocates nothing before the whole header is checked, and has one exception, WireError.
+The checksum detects accidents. Anyone can write a message with a correct one, so `decode` trusts nothing: it allocates
+no memory before the whole header is checked, and raises only one exception, WireError.
 """
 
 from __future__ import annotations

@@ -46,12 +46,12 @@ STEPS = 127  # of int8 on either side of zero
 
 
 class WireError(FedpubError, ValueError):
-    """A message that cannot be sent, or bytes that are no message."""
+    """A message that cannot be sent, or bytes that are not a message."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """What the header says of one tensor."""
+    """What the header says about one tensor."""
 
     part: str
     leaf: str | None
@@ -70,7 +70,7 @@ def split(data: bytes, limit: int) -> tuple[bytes, memoryview]:
     if len(data) > limit:
         raise WireError(f"a message of {len(data)} bytes is longer than the limit of {limit}")
     if data[: len(MAGIC)] != MAGIC:
-        raise WireError(f"the message does not start with {MAGIC.decode()}: it is none of fedpub's")
+        raise WireError(f"the message does not start with {MAGIC.decode()}: it is not from fedpub")
     if len(data) < BEFORE_HEADER + CHECKSUM:
         raise WireError(f"a message of {len(data)} bytes is cut short")
     if data[len(MAGIC)] != VERSION:
@@ -103,7 +103,7 @@ def parse(text: bytes) -> dict[str, Any]:
     except ValueError as error:
         raise WireError("the header is no JSON in UTF-8") from error
     check_plain(header, DEEPEST)
-    if spell(header) != text:  # a key twice would be lost without a word
+    if spell(header) != text:  # a repeated key would be lost silently
         raise WireError("the header is not spelt as fedpub does: keys once and in order, no spaces")
     if not isinstance(header, dict):
         raise WireError(f"the header is no JSON object but {shortened(header)}")
@@ -111,7 +111,7 @@ def parse(text: bytes) -> dict[str, Any]:
 
 
 def check_header(header: dict[str, Any], limit: float = math.inf) -> list[Line]:
-    """What the header says of the tensors, in the payload's order, if all of it is as it should be."""
+    """What the header says about the tensors, in the payload's order; an error if any of it is invalid."""
     if header.keys() != {"kind", "fields", "message"}:
         raise WireError(f"the header has {shortened(sorted(header))} instead of fields, kind and message")
     kind, fields, message = header["kind"], header["fields"], header["message"]
@@ -173,7 +173,7 @@ def check_pruned(name: str, dtype: str, shape: tuple[int, ...], active: tuple[in
 
 
 def check_plain(value: Any, deeper: int) -> None:
-    """JSON could write some other things too, but they would come back changed."""
+    """Only plain JSON: other values could be written too, but would come back changed."""
     if isinstance(value, dict | list):
         if not deeper:
             raise WireError(f"the header is nested more than {DEEPEST} deep")

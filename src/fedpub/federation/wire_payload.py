@@ -51,7 +51,7 @@ def code_values(name: str, values: Array, precision: Precision) -> tuple[list[An
             raise WireError(f"{name} holds numbers beyond float16's 65504: send it exactly or as int8")
         return ["float16"], halves.tobytes()
     largest = float(np.abs(values).max(initial=0))
-    # A share of the largest first: x / (largest / 127) would divide by zero where the largest is next to nothing.
+    # Divide by the largest first: x / (largest / 127) would divide by zero if the largest is tiny.
     shares = values.astype(np.float64) / (largest or 1.0)
     return ["int8", largest], np.rint(shares * STEPS).astype("i1").tobytes()
 
@@ -94,7 +94,7 @@ def decode_tensor(line: Line, reader: Reader, active: dict[str, Array]) -> tuple
         return tensor, int(np.count_nonzero(active[line.leaf])), line.coding
     sent = None if line.leaf is None else active.get(line.leaf)
     entries = math.prod(line.shape) if sent is None else int(np.count_nonzero(sent))
-    values = _decode_values(line, reader, entries)  # first: memory is taken for what is there
+    values = _decode_values(line, reader, entries)  # first, so that memory is only allocated for existing data
     tensor = _zeros(line)
     if sent is None:
         tensor.numpy()[...] = values.reshape(line.shape)
@@ -104,7 +104,7 @@ def decode_tensor(line: Line, reader: Reader, active: dict[str, Array]) -> tuple
 
 
 def _zeros(line: Line) -> Tensor:
-    """Memory that is aligned as torch aligns it."""
+    """Zeros with torch's memory alignment."""
     try:
         return torch.zeros(line.shape, dtype=DTYPES[line.dtype][0])
     except RuntimeError as error:  # what torch says instead
