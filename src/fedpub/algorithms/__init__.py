@@ -31,11 +31,11 @@ METHODS: dict[str, type[Algorithm]] = {
     "fedpub": FedPub,
     "fedpub-plus": FedPubPlus,
 }
-ALSO_CALLED = {"fedsage+": "fedsage"}  # a name that a paper gives it
+ALSO_CALLED = {"fedsage+": "fedsage"}  # names used in papers
 
 
 def method_called(name: str) -> str:
-    """The name in `METHODS` of a method that may be called otherwise, too."""
+    """The name in `METHODS` of a method that may have other names, too."""
     name = ALSO_CALLED.get(name, name)
     if name not in METHODS:
         raise unknown("method", name, METHODS)
@@ -43,7 +43,7 @@ def method_called(name: str) -> str:
 
 
 def title_of(method: str) -> str:
-    """The name under which a method is shown; one without a `title` of its own, or an unknown one, by its name."""
+    """The display name of a method; its plain name if it has no `title` or is unknown."""
     title: str = vars(METHODS.get(method, object)).get("title", method)
     return title
 
@@ -54,7 +54,7 @@ def options_of(method: str) -> list[str]:
 
 
 def check_owned(names: Iterable[str], method: str) -> None:
-    """That none of these settings is an option of other methods only."""
+    """Raise an error if one of these settings is an option of other methods only."""
     for name in names:
         owners = [other for other in METHODS if name in options_of(other)]
         if owners and method not in owners:

@@ -1,4 +1,4 @@
-"""What a method may know beside its state."""
+"""What a method may know in addition to its state."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 from fedpub.models.base import Model
 from fedpub.tasks.base import Step, Task
 
-# Protection of a federation against a hostile member; `default` is what runs use unless told otherwise.
+# Protection of a federation against a hostile member; `default` applies unless a run sets another.
 Defence = Literal["default", "none", "clip", "median", "guard"]
 Made = TypeVar("Made")
 
@@ -30,11 +30,11 @@ class Context:
     made: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)  # by `once`
 
     def step(self, epoch: int) -> Step:
-        """A step of local training in this round, which names its random streams."""
+        """A step of local training in this round; it determines the random streams."""
         return Step(self.seed, self.round, epoch, self.dropout)
 
     def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """What is computed once for a run and then used in all its rounds."""
+        """A value that is computed once for a run and then reused in all its rounds."""
         if key not in self.made:
             self.made[key] = make()
         found: Made = self.made[key]

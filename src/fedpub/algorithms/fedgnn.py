@@ -1,16 +1,16 @@
 """FedGNN (Wu et al., 2021), as FED-PUB's authors adapt it to subgraphs: related nodes of other clients, then FedAvg.
 
-Where clients overlap, a node w of another client whose neighbours there are exactly the neighbours of a node v here,
+If clients overlap, a node w of another client whose neighbours there are exactly the neighbours of a node v here,
 
     N_j(w) = N_i(v),
 
 joins this client's graph with edges to those neighbours: it is a neighbour of theirs that this client did not know.
-Where clients are disjoint, a node w of another client whose features x are similar to those of a node v here,
+If clients are disjoint, a node w of another client whose features x are similar to those of a node v here,
 
     cos(x_w, x_v) > 0.5,
 
 joins with an edge to v. Neighbourhoods are compared by hashes of node numbers, which hide nothing from a server that
-can guess these; features of nodes leave their client in the clear. That is the method's price, not ours to mend.
+can guess these; node features leave their client in the clear. Both are inherent in the published method.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from fedpub.core.tree import State, Tree, tensor, tree
 from fedpub.data.clients.subgraph import Added, Subgraph
 from fedpub.data.graph import adjacency_of
 
-ROWS = 1024  # nodes that are compared with all others at a time
-ROUNDING = 1e-6  # cosines this close are equal; those of word counts often are, and often one half
-DENSE_ABOVE = 0.05  # share of non-zeros above which features are multiplied dense
+ROWS = 1024  # nodes compared with all others at a time
+ROUNDING = 1e-6  # cosines this close count as equal; those of word counts often are equal, and often one half
+DENSE_ABOVE = 0.05  # share of nonzeros above which features are multiplied as dense matrices
 
 
 @dataclass(frozen=True)
 class FedGNN(FedAvg):
     title: ClassVar[str] = "FedGNN"
 
-    # Overlapping clients hold copies of similar nodes already.
+    # Overlapping clients already hold copies of similar nodes.
     relation: Literal["neighbourhood", "similarity"] | None = None
     """Relation between nodes of two clients. (default: neighbourhood for overlapping clients, else similarity)"""
     threshold: float = 0.5
@@ -71,7 +71,7 @@ class _Work:
 
 
 class _Exchange:
-    """What both relations share: clients have no state before they receive their new nodes."""
+    """The parts common to both relations; clients have no state before they receive their new nodes."""
 
     def init_server(self, num_clients: int) -> State:
         return {}
@@ -148,9 +148,9 @@ def similar_pairs(own: Any, other: Any, threshold: float, limit: int) -> tuple[n
         product = product.toarray() if sp.issparse(product) else product
         row, node = np.nonzero(product > threshold + ROUNDING)
         value = np.round(product[row, node] / ROUNDING)
-        order = np.lexsort((node, -value, row))  # the most similar first; of equals the first node
+        order = np.lexsort((node, -value, row))  # most similar first; ties by node
         row, node = row[order], node[order]
-        place = np.arange(len(row)) - np.searchsorted(row, row)  # among those of the same row
+        place = np.arange(len(row)) - np.searchsorted(row, row)  # rank within its row
         anchors.append(start + row[place < limit])
         nodes.append(node[place < limit])
     return np.concatenate(anchors), np.concatenate(nodes)
@@ -221,17 +221,17 @@ class SameNeighbourhood(_Exchange):
 
 
 def _match(hashes_of: list[Tensor]) -> State:
-    """Which rows of each client somebody wants, and for each client its new nodes and the neighbourhoods they share.
+    """The rows of each client that others need, and for each client its new nodes and the neighbourhoods they share.
 
-    A new node is named by its place among all wanted rows, one client after the other.
+    A new node is numbered by its place among all wanted rows, client by client.
     """
-    holders: dict[int, list[tuple[int, int, int]]] = {}  # a neighbourhood: (node, client, row) that have it
+    holders: dict[int, list[tuple[int, int, int]]] = {}  # by neighbourhood: the (node, client, row) that have it
     for client, (nodes, keys) in enumerate(hashes_of):
         for row, (node, key) in enumerate(zip(nodes.tolist(), keys.tolist(), strict=True)):
             if key:
                 holders.setdefault(key, []).append((node, client, row))
     matched: list[set[tuple[tuple[int, int], int]]] = []
-    source: dict[int, tuple[int, int]] = {}  # who sends a node: one of the clients where it has a match
+    source: dict[int, tuple[int, int]] = {}  # (client, row) that sends a node: one of the clients where it has a match
     for nodes, keys in hashes_of:
         held = set(nodes.tolist())
         wanted = {(node, key): (client, row) for key in set(keys.tolist()) - {0} for node, client, row in holders[key]}
@@ -249,7 +249,7 @@ def _match(hashes_of: list[Tensor]) -> State:
 
 
 def hashes(graph: Subgraph) -> tuple[Tensor, Tensor]:
-    """A hash of every node's number, and one of its neighbours' numbers (0 where it has none)."""
+    """A hash of every node's number, and one of its neighbours' numbers (0 if it has none)."""
     a, number = adjacency_of(graph.edges, graph.num_nodes), graph.nodes.tolist()
     around = [sorted(number[i] for i in a.indices[a.indptr[row] : a.indptr[row + 1]]) for row in range(len(number))]
     nodes = torch.tensor([_hash("node", [own]) for own in number], dtype=torch.int64)
@@ -262,7 +262,7 @@ def _hash(kind: str, numbers: Sequence[int]) -> int:
 
 
 def _nodes_message(x: Any, node: np.ndarray, relation: np.ndarray, dtype: torch.dtype) -> Tree:
-    """The rows of x that are named, each once, and what relates each to the client that receives them."""
+    """The given rows of x, each once, and the relation of each to the client that receives them."""
     chosen, position = np.unique(node, return_inverse=True)
     pairs = {"node": torch.from_numpy(position.astype(np.int64)), "relation": torch.from_numpy(relation)}
     return pack_rows(x[chosen], dtype) | {name: part.unsqueeze(0) for name, part in pairs.items()}
@@ -284,7 +284,7 @@ def unpack_rows(rows: Mapping[str, Tensor], width: int) -> Any:
 
 
 def wrong_rows(rows: Tree | Tensor, width: int, dtype: torch.dtype, count: int | None = None) -> str | None:
-    """Why these are not what `pack_rows` makes of a matrix of that width, and so many rows; None where they are."""
+    """Why these are not the output of `pack_rows` for a matrix of that width and number of rows; None if they are."""
     types = {"values": dtype, "columns": torch.int32, "pointer": torch.int32}
     if isinstance(rows, Tensor) or set(rows) != set(types):
         return f"its features are not a tree of {sorted(types)}"
@@ -297,9 +297,9 @@ def wrong_rows(rows: Tree | Tensor, width: int, dtype: torch.dtype, count: int |
     if not len(pointer) or pointer[0] != 0 or pointer[-1] != len(values) or bool((pointer.diff() < 0).any()):
         return f"the pointer of its features does not ascend from 0 to the {len(values)} values"
     if bool(((columns < 0) | (columns >= width)).any()):
-        return f"its features have a column outside the {width} that there are"
+        return f"its features have a column outside the {width} columns"
     if count is not None and len(pointer) != count + 1:
-        return f"it sent the features of {len(pointer) - 1} nodes, not of the {count} that were asked for"
+        return f"it sent the features of {len(pointer) - 1} nodes, not of the {count} requested"
     return None
 
 

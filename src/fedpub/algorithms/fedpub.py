@@ -1,6 +1,6 @@
-"""FED-PUB (Baek et al., ICML 2023): average with similar clients, and mask what one receives.
+"""FED-PUB (Baek et al., ICML 2023): average with similar clients, and mask the received weights.
 
-Client i trains the weights θ_i, which start at the received θ̄_i, and a mask μ_i that starts at one and stays at home:
+Client i trains the weights θ_i, which start at the received θ̄_i, and a mask μ_i that starts at one and is never sent:
 
     min L(G_i; θ_i ⊙ μ_i) + λ1 ‖μ_i‖₁ + λ2 ‖θ_i − θ̄_i‖²                                          (equation 4)
 
@@ -8,15 +8,15 @@ Adam would rescale the L1 term's tiny constant gradient to a full step, so it is
 
     μ ← sign(μ) · max(|μ| − η λ1, 0),
 
-which makes exact zeros. Where the loss cannot depend on μ, because no node of the client has that input feature, the
-minimum is known: μ = 0. The proximal term is taken in θ, since in θ ⊙ μ it would forbid the zeros that λ1 asks for.
+which gives exact zeros. If the loss cannot depend on μ, because no node of the client has that input feature, the
+minimum is known: μ = 0. The proximal term is in θ, since in θ ⊙ μ it would work against the zeros that λ1 favours.
 
-With h̃_i the mean output of client i's model on a random graph that all share, the server computes
+With h̃_i the mean output of client i's model on a random graph common to all, the server computes
 
     S(i, j) = cos(h̃_i, h̃_j),   α_ij = exp(τ S(i, j)) / Σ_k exp(τ S(i, k)),   θ̄_i ← Σ_j α_ij θ_j   (equation 3)
 
-Entries with μ = 0 are not sent: each entry is averaged over the clients that sent it, and keeps its last value where
-nobody did. Line numbers are those of Algorithm 1 (client) and Algorithm 2 (server) in the paper's appendix.
+Entries with μ = 0 are not sent: each entry is averaged over the clients that sent it, and keeps its last value if
+none did. Line numbers are those of Algorithm 1 (client) and Algorithm 2 (server) in the paper's appendix.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class FedPub(Options):
         masks = official.pruned(tree(own["masks"]), self.lambda1) if self.official else tree(own["masks"])
         return masked(with_masks(tree(own["weights"]), masks))
 
-    personal = starts = masked  # what is evaluated and kept, and what the next round's training starts from
+    personal = starts = masked  # evaluated and kept, and the start of the next round's training
 
     # Algorithm 2: the server
 
@@ -108,7 +108,7 @@ class FedPub(Options):
         assert self.tau is not None, "the experiment resolves tau"
         return attention(cosine(torch.cat([newcomer, members_K]))[:1, 1:], self.tau)
 
-    # What its messages look like
+    # The form of its messages
 
     def upload_like(self, ctx: Context, w0: Tree, num_classes: int) -> Message:
         own = FedPub.init_client(self, w0, 1)

@@ -1,4 +1,4 @@
-"""What FED-PUB can be asked for, and what each option means. The method itself is in `fedpub.py`."""
+"""The options of FED-PUB and their meaning. The method itself is in `fedpub.py`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedpub.errors import FedpubError
 from fedpub.models.proxy import P_OUT, ProxyKind
 
 TAU, TAU_OVERLAPPING, TAU_SYNTHETIC = 3.0, 5.0, 10.0
-EXPLICIT = 0.5  # similarity within a community, where communities are explicit
+EXPLICIT = 0.5  # minimum similarity within an explicit community
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Options(Algorithm):
             )
 
     def adapted(self, dataset: str, scenario: str) -> Self:
-        """With the paper's tau."""
+        """A copy with the paper's tau, unless one is set."""
         if self.tau is not None:
             return self
         tau = TAU_OVERLAPPING if scenario == "overlapping" else TAU
@@ -78,7 +78,7 @@ class Options(Algorithm):
 
     @property
     def notes(self) -> Mapping[str, int]:
-        # With neighbours no K by K matrix is made: the share of attention that each client leaves out is reported.
+        # With neighbours there is no K by K matrix: the share of attention that each client leaves out is reported.
         return {"left_out": 1} if self.neighbours else {"similarity": 2}
 
     @property
@@ -92,7 +92,7 @@ class Options(Algorithm):
 
     @property
     def compared(self) -> Measure:
-        """What clients are compared by."""
+        """The measure by which clients are compared."""
         if not self.similarity:
             return Nothing()
         if self.measure == "function":
@@ -102,9 +102,9 @@ class Options(Algorithm):
 
     @property
     def threshold(self) -> float | None:
-        """The least similarity within a community; None where all clients are one."""
+        """The minimum similarity within a community; None if all clients form one."""
         return EXPLICIT if self.communities == "explicit" else None
 
     def pace(self, data: Clients) -> float | Tensor:
-        """The share of their learning rate at which a client's masks learn; one for all, or [K]."""
+        """The learning rate of a client's masks, as a factor; one for all clients, or one per client, [K]."""
         return 1.0

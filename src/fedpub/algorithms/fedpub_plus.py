@@ -1,20 +1,20 @@
-"""FED-PUB with four additions; what is sent and averaged is FED-PUB's, and two numbers more.
+"""FED-PUB with four additions; the same exchange as FED-PUB, plus two scalars.
 
-1. The model `twin` (`models/twin.py`), half as wide: weights of their own for a node and its neighbours, normalised. In
+1. The model `twin` (`models/twin.py`), half as wide: separate weights for a node and its neighbours, normalised. In
    training, whole input features are dropped (`models/feature_dropout.py`).
-2. Masks learn slowly where there is little to learn them from: with e training examples per input feature, at
+2. Masks learn slowly if there is little data to learn them from: with e training examples per input feature, at
    e / (e + 0.1) of their speed.
-3. A client keeps and is judged by the mean of its personal weights over the last rounds,
+3. A client keeps, and is evaluated with, the mean of its personal weights over the last rounds,
 
        m ← β m + (1 − β) θ ⊙ μ,   personal weights m / (1 − βʳ) after r rounds,
 
    which training never sees.
-4. Beside it, every client trains what the method Local would (for links, the same model alone), and keeps it from the
-   round in which these models were best on average, as Local's are (`core.best`): their validation accuracy and loss
-   are the numbers that travel, and their means come back. A client uses the federated model where that is better by
-   more than `margin` on its own validation nodes, by means over rounds with the same β, and else the model it has
-   without a federation: who does not gain does not lose. Where both are right equally often, accuracy says nothing,
-   and the lower validation loss decides.
+4. In addition, every client trains the model of the method Local (for links, the same model alone), and keeps it from
+   the round in which these models were best on average, as Local does (`core.best`): their validation accuracy and
+   loss are the two scalars that are sent, and their means come back. A client uses the federated model if that is
+   better by more than `margin` on its own validation nodes, by means over rounds with the same β; otherwise it uses
+   its local model, so that a client that does not gain does not lose. If both accuracies are equal, the lower
+   validation loss decides.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from fedpub.models.feature_dropout import FeatureDropout
 from fedpub.models.gcn import GCN
 from fedpub.tasks import Task
 
-ALONE = "alone_"  # before the names of a client's state that belong to the model it trains alone
-LOCAL, LOCAL_DROPOUT = GCN(128), 0.5  # what the method Local trains where nothing else is asked for
-UNKNOWN = -1.0  # the accuracy of a model that there is not yet, or without validation nodes: it is not chosen
-SHARED = (ALONE + "val", ALONE + "loss")  # what the clients tell of the models that they train alone
+ALONE = "alone_"  # prefix of the parts of a client's state that belong to the model it trains alone
+LOCAL, LOCAL_DROPOUT = GCN(128), 0.5  # the defaults of the method Local
+UNKNOWN = -1.0  # accuracy of a model that does not exist yet or has no validation nodes: it is not chosen
+SHARED = (ALONE + "val", ALONE + "loss")  # reported by clients about the models that they train alone
 
 
 @dataclass(frozen=True)
@@ -80,12 +80,12 @@ class FedPubPlus(FedPub):
         federated = FeatureDropout(chosen, self.inputs)
         if not self.choose:
             return federated
-        # Two models for one client need the same adjacency and outputs, and those of links are as wide as the model.
+        # Two models of one client need the same adjacency and outputs; for links, outputs are as wide as the model.
         like_local = chosen.propagation == LOCAL.propagation and task.of_classes
         return WithFallback(federated, LOCAL if like_local else chosen)
 
     def pace(self, data: Clients) -> float | Tensor:
-        """e / (e + scarce), with e training examples per input feature: a mask on every weight is much to learn."""
+        """e / (e + scarce), with e training examples per input feature: a mask on every weight needs much data."""
         if not self.scarce:
             return 1.0
         examples_K = data.num_train_K.to(data.dtype) / data.num_features
@@ -113,7 +113,7 @@ class FedPubPlus(FedPub):
             alone = stacked(local, num_clients)
             own |= {ALONE + name: part for name, part in {"weights": alone, **adam_init(alone)}.items()}
             own |= {"kept": tree_map(torch.clone, alone)}
-            # Numbers to choose by are double: rounding must not decide between models that are level.
+            # The choice is made in double precision: rounding must not decide between models that tie.
             zero_K = some.new_zeros(num_clients, dtype=torch.float64)
             numbers = dict.fromkeys(("val_mean", "loss", ALONE + "val_mean", ALONE + "loss"), 0.0)
             numbers |= dict.fromkeys(("kept_val", "kept_loss", "kept_mean", "kept_mean_loss"), UNKNOWN)
@@ -146,7 +146,7 @@ class FedPubPlus(FedPub):
         return done, up, loss_K
 
     def server(self, ctx: Context, server: State, ids: Tensor, up: Message) -> tuple[State, Notes]:
-        """FED-PUB's step; and everybody's last numbers are kept, so that a mean is always over the same clients."""
+        """FED-PUB's step; every client's last scalars are kept, so that means are always over the same clients."""
         done, notes = super().server(ctx, {"weights": server["weights"]}, ids, up)
         if self.choose:
             val_K, lost_K = (up.tensor(name) for name in SHARED)
@@ -155,7 +155,7 @@ class FedPubPlus(FedPub):
         return done, notes
 
     def _keep(self, own: State, mean_K: Tensor, mean_loss_K: Tensor) -> State:
-        """The model trained alone as it was after the last round, where the means over clients were best then."""
+        """The model trained alone, as of the last round if the means over clients were best then."""
         better_K = better(mean_K, mean_loss_K, tensor(own["kept_mean"]), tensor(own["kept_mean_loss"]))
         better_K = better_K & (tensor(own["rounds"]) > 0)
         val_K = tensor(own[ALONE + "val_mean"]) / self._share(own).clamp(min=1e-30)
@@ -178,12 +178,12 @@ class FedPubPlus(FedPub):
         return mean.mul_(self.average).add_(value, alpha=1 - self.average)
 
     def _share(self, own: State) -> Tensor:
-        """1 − βʳ: what the rounds so far have of a mean that began at zero, [K], double."""
+        """1 − βʳ: the weight of the rounds so far in a mean that started at zero, [K], double."""
         rounds_K = tensor(own["rounds"]).double()
         return 1 - torch.full_like(rounds_K, self.average) ** rounds_K
 
     def _federated(self, own: State) -> Tree:
-        """The mean over rounds; before the first the weights themselves. What is pruned is zero, whatever it was."""
+        """The mean over rounds; before the first, the weights themselves. Entries that are pruned now are zero."""
         share_K = self._share(own)
 
         def unbiased(mean: Tensor, now: Tensor) -> Tensor:

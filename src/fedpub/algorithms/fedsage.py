@@ -1,19 +1,19 @@
 """FedSage+ (Zhang et al., 2021): every client learns to generate the neighbours it lacks, then FedAvg.
 
-1. Alone. Client i hides half of a held-out set of its nodes. On what is left its generator learns how many neighbours
+1. Alone. Client i hides half of a held-out set of its nodes. On the rest its generator learns how many neighbours
    each node lost (smooth L1) and their features (each generated one against the nearest hidden one), together with a
    classifier on the graph mended with generated neighbours:
 
        min  |count − lost|₁ˢ + mean_p min_u ‖x̂_p − x_u‖² / F + L(mended G_i; θ_i)
 
-2. Together. Only the feature head H_i moves. Another client j, each in its turn, scores it against neighbours of nodes
-   that it samples itself, and sends the gradient of H_i back: off a gradient of the generated features, 2 (x̂ − x_u),
-   client i could read x_u. One of weights is a mean over many nodes. It tells as much as means tell: a client whose
-   nodes all have the same neighbour gives that neighbour away.
+2. Together. Only the feature head H_i is trained. The other clients j take turns to score it against neighbours of
+   nodes that they sample themselves, and send the gradient of H_i back: from a gradient of the generated features,
+   2 (x̂ − x_u), client i could read x_u. A gradient of weights is a mean over many nodes. It discloses as much as means
+   do: a client whose nodes all have the same neighbour gives that neighbour away.
 3. Client i mends its whole graph once, without noise: new nodes with edges in both directions. Then FedAvg from the
-   common first weights, so that the classifier has the same budget as that of every other method.
+   common initial weights, so that the classifier has the same budget as that of every other method.
 
-Axes: K clients, N nodes that are left, M those that lost neighbours, P generated, T true neighbours, B sampled nodes,
+Axes: K clients, N remaining nodes, M those that lost neighbours, P generated, T true neighbours, B sampled nodes,
 F features.
 """
 
@@ -43,7 +43,7 @@ from fedpub.errors import FedpubError
 from fedpub.models.generator import LATENT, Generator, feature_head, generate, greedy_loss, mean_by_client
 from fedpub.tasks import Step
 
-CLASSIFIER = "classifier:"  # before the names of the classifier that is trained beside the generator
+CLASSIFIER = "classifier:"  # prefix of the parameters of the classifier that is trained with the generator
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class FedSage(FedAvg):
 
 @dataclass(frozen=True, eq=False)
 class _Work:
-    """What a group of clients computes on; `left` is without the hidden nodes."""
+    """The data of a group of clients; `left` is without the hidden nodes."""
 
     data: list[Subgraph]
     left: list[Subgraph]
@@ -103,7 +103,7 @@ class Mending:
         return ["training generators"] * self.epochs + together + ["mending"]
 
     def _round(self, step: int) -> tuple[int, bool]:
-        """The round of phase two, and whether in this step generators are shown, not scored."""
+        """The round of phase two, and whether generators are shared in this step, not scored."""
         return (step - self.epochs) // 2, (step - self.epochs) % 2 == 0
 
     def workspace(self, ctx: Context, data: list[Subgraph], place: Place) -> _Work:
@@ -161,7 +161,7 @@ class Mending:
         return up.unlike(self._expected(ctx, step, int(tensor(server["clients"])), features, place))
 
     def _expected(self, ctx: Context, step: int, clients: int, features: int, place: Place) -> Message:
-        """An upload of this step: names, shapes and types are those of all others."""
+        """An example upload of this step: all uploads have its names, shapes and types."""
         number, showing = self._round(step)
         if step < self.epochs or number == self.rounds or (clients == 1 and not showing):
             return Message()
@@ -181,7 +181,7 @@ class Mending:
             if not message:
                 return own, nothing
             return own, _each({"gradient": self.score(ctx, number, message, work)}, len(own))
-        if step == self.epochs:  # from here on the head has an optimiser of its own, and the rest none
+        if step == self.epochs:  # from here on only the head is trained, with a new optimiser
             head = feature_head(tree(state["parameters"]))
             state = {"parameters": state["parameters"], **adam_init(head)}
         else:
@@ -224,7 +224,7 @@ class Mending:
         }
 
     def mended(self, generator: Generator, w: Tree, z_NL: Tensor, count_N: Tensor, work: _Work) -> Clients:
-        """The graph that is left, with generated neighbours; their features have a gradient."""
+        """The remaining graph with generated neighbours, whose features have a gradient."""
         x_GF, owner = generate(generator, w, z_NL, count_N, work.clients.segments)
         position = owner.cpu().numpy()
         start = np.cumsum([0] + [own.num_nodes for own in work.left])
@@ -232,7 +232,7 @@ class Mending:
         parts, order = [], []
         for client, own in enumerate(work.left):
             mine = np.arange(bounds[client], bounds[client + 1])
-            # Features come below, dense and with a gradient; here only the structure is built.
+            # Only the structure: features follow below, dense and with a gradient.
             bare = replace(own, x=sp.csr_matrix((own.num_nodes, 0)))
             anchor = torch.from_numpy(position[mine] - start[client])
             parts.append(bare.extended(Added(sp.csr_matrix((len(mine), 0)), anchor, torch.arange(len(mine)))))
@@ -244,7 +244,7 @@ class Mending:
         return replace(structure, x=x, propagated=propagated, num_features=x.shape[1])
 
     def latents(self, ctx: Context, number: int, w: Tree, work: _Work) -> Tensor:
-        """What the head makes neighbours of, for nodes that each client samples, [K, B, L]."""
+        """The head's inputs for nodes that each client samples, [K, B, L]."""
         with torch.no_grad():
             z_NL = self.generator(ctx).encode(w, work.clients) + noise(ctx.seed, work, "together", number)
         rows = []
@@ -261,7 +261,7 @@ class Mending:
         true, known = (torch.cat(part) for part in zip(*targets, strict=True))
         segments = Segments.of([SAMPLED] * len(latent_KBL), place.dtype, place.device)
         generated = self.generator(ctx).features(head, latent_KBL.flatten(0, 1), segments)
-        # A node without neighbours scores nothing.
+        # A node without neighbours has no score.
         has = known.any(1).to(place.device)
         known[:, 0] |= ~known.any(1)
         matched = greedy_loss(generated, true.to(place.device, place.dtype), known.to(place.device)) * has
@@ -303,7 +303,7 @@ class Mending:
 
 
 def _each(parts: State, clients: int) -> list[Message]:
-    """A message of every client for itself."""
+    """A separate message for every client."""
     return [Message(part) for part in apart(parts, clients)]
 
 
@@ -313,19 +313,19 @@ def check_counts(count_N: Tensor, data: list[Subgraph], segments: Segments) -> N
         client = data[int(segments.owner_N[wrong[0]])].id
         raise FedpubError(
             f"the generator of client {client} diverged: it predicts {float(count_N[wrong[0]])} neighbours for a node; "
-            "lower `lr`, or look at that client's features"
+            "lower `lr`, or check that client's features"
         )
 
 
 def turn(number: int, clients: int) -> int:
-    """How far ahead the client is that scores one in a round: every other client in its turn."""
+    """The offset of the client that scores a generator in a round: all other clients take turns."""
     return 1 + number % (clients - 1)
 
 
 def whole_counts(count_N: Tensor, data: list[Subgraph], most: int, seed: int) -> Tensor:
-    """Predicted counts as whole numbers, at most so many: 0.4 becomes a neighbour for two nodes in five.
+    """Predicted counts as whole numbers, at most `most`: 0.4 becomes a neighbour for two nodes in five.
 
-    Rounded to the nearest, nodes that lose less than half a neighbour each would lose none in all.
+    With rounding to the nearest, nodes that each lack less than half a neighbour would get none in all.
     """
     drawn = [numpy_stream(seed, "fedsage", "counts", own.id).random(own.num_nodes) for own in data]
     up_N = torch.from_numpy(np.concatenate(drawn)).to(count_N.device, count_N.dtype)
@@ -333,7 +333,7 @@ def whole_counts(count_N: Tensor, data: list[Subgraph], most: int, seed: int) ->
 
 
 def noise(seed: int, work: _Work, phase: str, number: int) -> Tensor:
-    """Standard normal, [N, L]; a client's depends on nobody else's."""
+    """Standard normal noise, [N, L]; that of a client is independent of the others."""
     parts = [
         numpy_stream(seed, "fedsage", "noise", phase, own.id, number).standard_normal((own.num_nodes, LATENT))
         for own in work.left

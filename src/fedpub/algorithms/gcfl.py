@@ -1,7 +1,7 @@
 """GCFL (Xie et al., 2021): clients in clusters that split when their updates disagree.
 
 Every cluster has a model, the mean of its members weighted by training examples. With ΔW_i the update of client i,
-a cluster of more than two splits when its members have no direction in common and yet move:
+a cluster of more than two splits when its members have no common direction and still move:
 
     ‖mean_i ΔW_i‖ < ε1   and   max_i ‖ΔW_i‖ > ε2
 
@@ -70,12 +70,12 @@ class GCFL(Algorithm):
         for number in torch.unique(cluster[ids]).tolist():
             members = torch.nonzero(cluster[ids] == number).flatten()
             mean = weighted_mean(up.select(members))
-            everyone = torch.nonzero(cluster == number).flatten()  # also members that did not take part
+            everyone = torch.nonzero(cluster == number).flatten()  # including members that did not take part
             weights = update(weights, everyone, {"weights": broadcast(mean, len(everyone))})
         return {**weights, "cluster": cluster}, {"cluster": cluster[ids]}
 
     def splits(self, delta_KP: Tensor) -> bool:
-        """Whether a cluster with these updates divides."""
+        """Whether a cluster with these updates splits."""
         scale = delta_KP.shape[1] ** -0.5
         mean = float(delta_KP.mean(0).norm()) * scale
         largest = float(delta_KP.norm(dim=1).max()) * scale
@@ -83,9 +83,9 @@ class GCFL(Algorithm):
 
 
 def minimum_cut(similarity_KK: Tensor) -> Tensor:
-    """The positions on the side of the minimum cut that does not hold position 0; negative similarities are no bond.
+    """The positions on the side of the minimum cut without position 0; negative similarities count as zero.
 
-    Stoer and Wagner (1997): grow a set by the node it is bound to most; the last node's bonds are a cut; merge the
+    Stoer and Wagner (1997): grow a set by its most similar node; the last node's similarities are a cut; merge the
     last two nodes and repeat.
     """
     bond = similarity_KK.double().clamp(min=0).cpu().numpy().copy()

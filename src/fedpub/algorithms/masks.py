@@ -1,6 +1,6 @@
 """Masks μ on weights θ: the model computes with θ ⊙ μ, and both are trained.
 
-Among trained parameters a mask has the name of its weight with `MASK` before it.
+Among trained parameters a mask has the name of its weight with the prefix `MASK`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def with_masks(weights: Tree, masks: Tree) -> Tree:
 
 
 def masked(parameters: Tree) -> Tree:
-    """θ ⊙ μ where there is a mask, θ elsewhere."""
+    """θ ⊙ μ for weights with a mask, θ for others."""
     return {
         name: leaf * parameters[MASK + name] if MASK + name in parameters else leaf
         for name, leaf in parameters.items()
@@ -53,9 +53,9 @@ def chain_rule(parameters: Tree, gradients: Tree) -> Tree:
 
 
 def forget_unseen(masks: Tree, step_K: Tensor, model: Model, data: Clients) -> None:
-    """Before a client's first step: μ = 0 on inputs that no node of the client has, where the loss cannot depend on it.
+    """Before a client's first step: μ = 0 on inputs that no node of the client has, since the loss cannot depend on it.
 
-    The rows stay zero: they have no gradient. A recorded round is nobody's first.
+    The rows stay zero: they have no gradient. A recorded round is never a client's first.
     """
     if not recording(step_K) and bool((step_K == 0).any()):
         for name, seen_KF in model.seen(data).items():

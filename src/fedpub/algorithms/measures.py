@@ -1,4 +1,4 @@
-"""What FED-PUB compares clients by. A measure says what it uploads, and how similar clients are by that.
+"""The measures by which FED-PUB compares clients: what each uploads, and the similarities that follow.
 
 Axes: K clients, H hidden, C classes.
 """
@@ -26,16 +26,16 @@ class Measure(Protocol):
     def uploads(self) -> frozenset[str]: ...
 
     def upload(self, ctx: Context, personal: Tree, data: Clients) -> State:
-        """What clients with these personal weights upload to be compared."""
+        """The upload of clients with these personal weights, for the comparison."""
 
     def upload_like(self, ctx: Context, weights: Tree, num_classes: int) -> State:
-        """An upload of one client: names, shapes and types."""
+        """An example upload of one client, for names, shapes and types."""
 
     def similarity(self, ctx: Context, up: Message, last: Tree) -> Tensor:
-        """S(i, j), [K, K]; `last` is what the clients had received."""
+        """S(i, j), [K, K]; `last` are the weights that the clients had received."""
 
     def fingerprint(self, up: Message) -> Tensor | None:
-        """What of an upload later clients can be compared with, [K, ...]."""
+        """The part of an upload with which later clients can be compared, [K, ...]."""
 
 
 class Nothing:
@@ -65,7 +65,7 @@ class Functions(Nothing):
     p_out: float
     at_server: bool
     masks: bool  # whether personal weights differ from those that are sent
-    prunes: bool  # whether weights on inputs that a client does not see are zero
+    prunes: bool  # whether weights on inputs that a client never sees are zero
 
     @property
     def uploads(self) -> frozenset[str]:  # type: ignore[override]
@@ -98,7 +98,7 @@ class Functions(Nothing):
         return ctx.model.embed(personal, self._shared(ctx, personal))
 
     def graph(self, ctx: Context, data: Clients) -> Proxy:
-        """The graph that goes through every client's model."""
+        """The proxy graph on which every client's model is evaluated."""
         if self.proxy == "feature":
             edges = ("proxy edges", self.p_out)
             a_PP = ctx.once(edges, lambda: proxy_structure("sbm", ctx.seed, ctx.model.propagation, self.p_out))
@@ -110,7 +110,7 @@ class Functions(Nothing):
         return data.once("narrowed proxy", lambda: narrowed(proxy, torch.stack([*seen]).any(0)))
 
     def _shared(self, ctx: Context, weights: Tree) -> Proxy:
-        """The graph that all share, for models of which only the weights are at hand."""
+        """The proxy graph common to all, for models of which only the weights are known."""
         first = weights[ctx.model.inputs[0]]
         return self._random(ctx, first.shape[-2], first.device, first.dtype)
 
@@ -123,7 +123,7 @@ class Functions(Nothing):
 
 
 class Parameters(Nothing):
-    """The weights themselves. What was not sent cannot be compared: it counts as zero."""
+    """The weights themselves. Entries that were not sent cannot be compared: they count as zero."""
 
     def similarity(self, ctx: Context, up: Message, last: Tree) -> Tensor:
         return cosine(flatten(self.compared(up.tree("weights"), last) | self._sent(up, last)))
@@ -137,14 +137,14 @@ class Parameters(Nothing):
 
 
 class Gradients(Parameters):
-    """What a round of training changed in the weights."""
+    """The change of the weights in a round of training."""
 
     def compared(self, weights: Tree, last: Tree) -> Tree:
         return tree_map(torch.sub, weights, last)
 
 
 class Labels(Nothing):
-    """How often a client has each class among its training nodes: for comparison only, since it is sensitive."""
+    """Class counts of a client's training nodes: for comparison only, since they are sensitive."""
 
     uploads: frozenset[str] = frozenset({LABELS})
 

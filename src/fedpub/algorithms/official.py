@@ -1,7 +1,7 @@
-"""Where FED-PUB's published code differs from the paper; `FedPub(official=True)` follows the code.
+"""Differences between FED-PUB's published code and the paper; `FedPub(official=True)` follows the code.
 
 - Both penalties of equation 4 are computed and have no effect.
-- Masks are not trained to zero. In evaluation and in what is compared, entries below λ1 count as zero; all are sent.
+- Masks are not trained to zero. In evaluation and in comparisons, entries below λ1 count as zero; all are sent.
 - The proxy graph has no edges between its blocks.
 - Weight decay is 1e-6.
 """

@@ -1,6 +1,6 @@
-"""Oracle: one model on the whole graph with the edges between clients, judged by the clients' own test sets.
+"""Oracle: one model on the whole graph with the edges between clients, evaluated on the clients' own test sets.
 
-No federation can have it; it shows what missing edges and divided labels cost.
+No federation can train it; it shows the cost of missing edges and divided labels.
 """
 
 from __future__ import annotations

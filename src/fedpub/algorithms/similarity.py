@@ -1,4 +1,4 @@
-"""How alike two clients are, without a look at their data, and the attention that follows from it.
+"""Similarity of clients, without access to their data, and the attention that follows from it.
 
 Axes: K clients, H hidden, C classes.
 """
@@ -20,8 +20,8 @@ def cosine(h_KH: Tensor) -> Tensor:
 
 
 def nearest(h_KH: Tensor, tau: float, count: int) -> tuple[Tensor, Tensor]:
-    """The attention of every client to its `count` most similar ones, itself among them, as a CSR matrix [K, K] whose
-    rows sum to one; and what all the others would have had of it, [K]. No K by K matrix is made."""
+    """The attention of every client to its `count` most similar ones, including itself, as a CSR matrix [K, K] whose
+    rows sum to one; and the share that all others would have had, [K]. No dense K by K matrix is made."""
     unit_KH, k = torch.nn.functional.normalize(h_KH, dim=1), len(h_KH)
     count = min(count, k)
     columns, values, left_out = [], [], []
@@ -29,7 +29,7 @@ def nearest(h_KH: Tensor, tau: float, count: int) -> tuple[Tensor, Tensor]:
         score = tau * (unit_KH[start : start + NEAREST_BLOCK] @ unit_KH.T)
         own = torch.arange(len(score), device=score.device)
         ranked = score.clone()
-        ranked[own, own + start] = float("inf")  # whoever is as similar: oneself counts
+        ranked[own, own + start] = float("inf")  # the client itself comes first, whatever the ties
         place = ranked.topk(count, dim=1).indices.sort(1).values
         kept = score.gather(1, place)
         columns.append(place)
@@ -56,7 +56,7 @@ def label_similarity(counts_KC: Tensor) -> Tensor:
 
 
 def attention(similarity_KK: Tensor, tau: float, threshold: float | None = None) -> Tensor:
-    """α_ij = exp(τ S(i, j)) / Σ_k exp(τ S(i, k)); with a threshold only over the clients at least that similar."""
+    """α_ij = exp(τ S(i, j)) / Σ_k exp(τ S(i, k)); with a threshold, only over clients at least that similar."""
     score_KK = tau * similarity_KK
     if threshold is not None:
         near_KK = (similarity_KK >= threshold) | torch.eye(len(score_KK), dtype=torch.bool, device=score_KK.device)

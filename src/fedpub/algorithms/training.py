@@ -1,4 +1,4 @@
-"""The local training that all methods share: E epochs of Adam on every client's own loss, and what surrounds it."""
+"""Local training common to all methods: E epochs of Adam on every client's own loss, and helpers for it."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def train(
 
     The sum of K independent losses gives every client its exact own gradient in one backward pass.
     With `masks` μ the model's weights are θ ⊙ μ, and both are trained; `lr` holds learning rates that differ from the
-    context's, for all clients or for each, [K]; `proximal` = (λ, θ̄) adds λ‖θ − θ̄‖² for the weights θ that are named in
-    θ̄; `shrink` is by how much every entry of a mask moves towards zero after each step.
+    context's, one for all clients or one per client, [K]; `proximal` = (λ, θ̄) adds λ‖θ − θ̄‖² for the weights θ that
+    are named in θ̄; `shrink` is the amount by which every entry of a mask moves towards zero after each step.
     """
     parameters = weights | {MASK + name: mask for name, mask in (masks or {}).items()}
     rates = {name: lr.get(name, ctx.lr) for name in parameters}
@@ -59,7 +59,7 @@ def train(
 
 
 def of_part(value_K: float | Tensor, part: slice) -> float | Tensor:
-    """What some clients have of a value that is one for all, or one for each."""
+    """The values of some clients, given one for all clients or one per client, [K]."""
     return value_K[part] if isinstance(value_K, Tensor) else value_K
 
 
@@ -68,7 +68,7 @@ def _cut(leaves: Tree, part: slice) -> Tree:
 
 
 def adopt(own: State, received: Tree) -> Tree:
-    """A client's weights with those that it received written over its last ones."""
+    """A client's weights, overwritten by those that it received."""
     weights = tree(own["weights"])
     for name, leaf in received.items():
         weights[name].copy_(leaf)
@@ -76,7 +76,7 @@ def adopt(own: State, received: Tree) -> Tree:
 
 
 def start(w0: Tree, num_clients: int) -> State:
-    """Every client's weights at the beginning, with a fresh optimiser."""
+    """Every client's initial weights, with a new optimiser."""
     weights = stacked(w0, num_clients)
     return {"weights": weights, **adam_init(weights)}
 
