@@ -1,4 +1,4 @@
-"""What to run, and what that means: the settings, what they leave open, and the data they ask for."""
+"""Experiments: the settings, the defaults of those left open, and the data."""
 
 from fedpub.experiment.plan import Plan
 from fedpub.experiment.spec import Experiment

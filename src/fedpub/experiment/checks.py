@@ -26,11 +26,11 @@ def check_ranges(plan: Plan) -> None:
     if plan.weight_decay < 0:
         raise FedpubError(f"`weight_decay={plan.weight_decay}` is not possible; give 0 or more")
     if plan.lr <= 0:
-        raise FedpubError(f"`lr={plan.lr}` is not possible; give a positive number, as 0.01")
+        raise FedpubError(f"`lr={plan.lr}` is not possible; give a positive number, such as 0.01")
 
 
 def check_task_settings(experiment: Experiment) -> None:
-    """That no setting was changed that only other tasks have."""
+    """Raise an error if a setting was changed that only other tasks have."""
     plain = type(experiment)()
     for owner, task in TASKS.items():
         for name in task.settings:

@@ -8,7 +8,7 @@ from fedpub.data import datasets
 from fedpub.data.clients.partition import default_scenario
 from fedpub.tasks import Task
 
-# Rounds and local epochs of the paper's appendix; a data set that it does not name has the small ones' numbers.
+# Rounds and local epochs of the paper's appendix; data sets that it does not name use those of the small ones.
 ROUNDS_AND_EPOCHS = {
     "photo": (200, 2),
     "ogbn-arxiv": (200, 2),
@@ -20,7 +20,7 @@ SMALL = (100, 1)
 
 
 def defaults(dataset: str, clients: int | None, seed: int, task: type[Task]) -> dict[str, Any]:
-    """A value for every optional setting of an experiment but `clients`."""
+    """A value for every optional setting of an experiment except `clients`."""
     rounds, epochs = task.rounds_and_epochs or ROUNDS_AND_EPOCHS.get(dataset, SMALL)
     return {
         "scenario": default_scenario(clients),

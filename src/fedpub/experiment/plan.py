@@ -25,12 +25,12 @@ from fedpub.tasks import TASKS, Task, task_of
 if TYPE_CHECKING:
     from fedpub.experiment.spec import Experiment
 
-OBJECT = "python:"  # before the name of a method or a model that is an object of the program that runs it
+OBJECT = "python:"  # prefix of the name of a method or model that is an object of the calling program
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is run, with nothing left open. To change it, change the experiment and resolve that."""
+    """A run with nothing left open. To change it, change the experiment and resolve that."""
 
     experiment: Experiment
     """The experiment with every setting filled in, as config.json holds it."""
@@ -59,8 +59,8 @@ class Plan:
     def of(experiment: Experiment, algorithm: Algorithm | None = None, model: Model | None = None) -> Plan:
         """Check an experiment, fill in what it leaves open, and build what it names.
 
-        An algorithm or a model that is given takes the place of the one that is named. The experiment then only says
-        what it is called: config.json tells what was run, but only a program that has the object can run it again.
+        A given algorithm or model replaces the named one. The experiment then only records its name: config.json shows
+        what was run, but only a program that has the object can run it again.
         """
         check_types(experiment, "")
         if experiment.task not in TASKS:
@@ -101,7 +101,7 @@ class Plan:
 
     @cached_property
     def context(self) -> Context:
-        """What the method may know before the first round."""
+        """The context of the method before the first round."""
         return Context(
             model=self.model,
             task=self.task,
@@ -135,22 +135,22 @@ def algorithm_of(experiment: Experiment) -> Algorithm:
 
 
 def _adapted(algorithm: Algorithm, experiment: Experiment) -> Algorithm:
-    """The method, with its own defaults for the data where it leaves something open."""
+    """The method, with unset hyper-parameters filled in for the data."""
     return algorithm.adapted(experiment.dataset, experiment.scenario or default_scenario(experiment.clients))
 
 
 def _options(algorithm: Algorithm) -> dict[str, Any]:
-    """The hyper-parameters as config.json will have them, so that a resumed run can be compared."""
+    """The hyper-parameters as written to config.json, so that a resumed run can be compared."""
     found: dict[str, Any] = json.loads(json.dumps(asdict(algorithm), default=repr))  # type: ignore[call-overload]
     return found
 
 
 def _named(kind: str, name: str, known: Mapping[str, Any]) -> Any:
-    """The class that a name stands for."""
+    """The class with this name."""
     if name.startswith(OBJECT):
         raise FedpubError(
-            f"the {kind} {name.removeprefix(OBJECT)!r} is an object of the program that made this run, which no name "
-            f"can stand for: run it from there, by fedpub.run with that object as its {kind}"
+            f"the {kind} {name.removeprefix(OBJECT)!r} is an object of the program that made this run and has no "
+            f"name here; run it from that program, by fedpub.run with the object as its {kind}"
         )
     if name not in known:
         raise unknown(kind, name, known)

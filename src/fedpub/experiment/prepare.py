@@ -28,7 +28,7 @@ class Prepared:
 
 
 def prepare(plan: Plan, root: Path | None = None, chunk: int | None = None, graph: Graph | None = None) -> Prepared:
-    """Load, split and divide the graph of a plan; `graph` is it where it need not be loaded."""
+    """Load, split and divide the graph of a plan; `graph` replaces loading it."""
     graph = datasets.load(plan.dataset, root) if graph is None else graph
     if not graph.num_features:
         raise FedpubError(

@@ -1,4 +1,4 @@
-"""What to run: what the user says, JSON in and out.
+"""The specification of an experiment: the user's settings, to and from JSON.
 
 Where a setting belongs:
 
@@ -31,7 +31,7 @@ from fedpub.tasks.link_prediction import Decoder
 
 @dataclass(frozen=True)
 class Experiment:
-    """Everything a result depends on. What is None follows the paper and is filled in by `resolve`."""
+    """Everything a result depends on. Settings that are None follow the paper and are filled in by `resolve`."""
 
     dataset: str = "communities"
     """Graph: a name from `fedpub data list`, or a graph file."""
@@ -81,7 +81,7 @@ class Experiment:
     """Floating-point precision."""
 
     def resolve(self) -> Plan:
-        """Everything decided and built."""
+        """The plan, with every setting filled in and everything built."""
         return Plan.of(self)
 
     def to_json(self) -> str:
@@ -89,7 +89,7 @@ class Experiment:
 
     @staticmethod
     def read(path: Path) -> Experiment:
-        """What a config.json asks of a site, checked and filled in; on what device is the site's own affair."""
+        """The experiment in a config.json for a site, checked and filled in; the device is up to the site."""
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -120,12 +120,12 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Request:
-    """What to run: an experiment, with an object in place of a method or model that has no name."""
+    """An experiment to run, with an object in place of a method or model that has no name."""
 
     experiment: Experiment
     algorithm: Algorithm | None = None
     model: Model | None = None
 
     def resolve(self, **changes: Any) -> Plan:
-        """With some of its settings changed."""
+        """The plan with some settings changed."""
         return Plan.of(replace(self.experiment, **changes), self.algorithm, self.model)

@@ -1,4 +1,4 @@
-"""What a model is, and what the models share."""
+"""The model protocol, and code common to the models."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from fedpub.data.clients.stack import Clients
 from fedpub.data.clients.subgraph import Propagation
 from fedpub.models.proxy import Proxy
 
-OUTPUT = "classifier"  # how the names of the output layer's parameters begin, in every model
+OUTPUT = "classifier"  # prefix of the names of the output layer's parameters, in every model
 
 
 class Model(Protocol):
     """A frozen dataclass that inherits from this class: its fields are its sizes.
 
-    What the rest of the house may rely on, and all that it may: parameters are a tree whose leaves have the client axis
-    K in front; matrices are [K, in, out]; what the parameters are called is the model's own affair, but for `inputs`
-    and the output layer, whose names begin with `OUTPUT`.
+    Other packages may rely on this and nothing else: parameters are a tree whose leaves have the client axis K in
+    front; matrices are [K, in, out]; the names of parameters are up to the model, except for `inputs` and the output
+    layer, whose names begin with `OUTPUT`.
     """
 
     @property
     def propagation(self) -> Propagation:
-        """The adjacency it works on."""
+        """The adjacency that the model uses."""
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -40,7 +40,7 @@ class Model(Protocol):
         """For every matrix of `inputs`, [K, F]: which of its rows a client's data can reach."""
 
     def init(self, num_features: int, num_classes: int, stream: torch.Generator) -> Tree:
-        """The first parameters, without a client axis."""
+        """The initial parameters, without a client axis."""
 
     def apply(self, w: Tree, data: Clients, dropout: Dropout | None = None) -> Tensor:
         """Logits of every node, [N, C]."""
@@ -49,17 +49,17 @@ class Model(Protocol):
         """The functional embedding: the mean output of the second convolution on a proxy graph, [K, H]."""
 
     def with_task(self, w: Tree, own: Tree) -> Tree:
-        """The first parameters of the model and of the task, such as a decoder's, as one tree."""
+        """The initial parameters of the model and of the task, such as a decoder's, as one tree."""
         return w | own
 
     def federated(self, w: Tree) -> Tree:
-        """Those parameters that a federation trains: all, unless there is a fallback beside them."""
+        """The parameters that a federation trains: all but those of a fallback."""
         return w
 
 
 @dataclass(frozen=True)
 class Around(Model):
-    """A model made of another one, which answers where nothing else is said."""
+    """A model around another one, to which it delegates everything that it does not override."""
 
     model: Model
 
@@ -83,7 +83,7 @@ class Around(Model):
 
 @dataclass(frozen=True)
 class Dropout:
-    """Drops values in training; the stream is named by seed, client, round and epoch, then by layer, inputs as 0."""
+    """Dropout in training; streams are keyed by seed, client, round and epoch, then by layer, with inputs as 0."""
 
     p: float
     seeds: Sequence[int] | Tensor  # of the layers
@@ -94,18 +94,18 @@ class Dropout:
         return h_NH * kept
 
     def columns(self, ids_K: Tensor, width: int, dtype: torch.dtype) -> Tensor:
-        """What every client's input features are multiplied by, [K, width, 1]."""
+        """The factors of every client's input features, [K, width, 1]."""
         client_K = torch.arange(len(ids_K), device=ids_K.device)
         key_K = client_keys(ids_K, self.seeds[0])
         return dropout_mask(key_K, client_K, torch.zeros_like(client_K), width, self.p, dtype).unsqueeze(2)
 
 
 def dropout_seeds(seed: int, number: int, epoch: int) -> list[int]:
-    """The seeds of a round's and epoch's dropout, layer by layer."""
+    """The dropout seeds of an epoch in a round, layer by layer."""
     return [derive(seed, "dropout", number, epoch, layer) for layer in (0, 1, 2)]
 
 
 def glorot(rows: int, columns: int, stream: torch.Generator) -> Tensor:
-    """Uniform in ±sqrt(6 / (rows + columns)); drawn in double precision, so that every dtype starts alike."""
+    """Uniform in ±sqrt(6 / (rows + columns)); drawn in double precision, so that all dtypes start alike."""
     bound = math.sqrt(6 / (rows + columns))
     return (torch.rand(rows, columns, generator=stream, dtype=torch.float64) * 2 - 1) * bound

@@ -1,7 +1,7 @@
-"""A model, and beside it a fallback that a client may use instead.
+"""A model with a fallback that a client may use instead.
 
-The second one's weights have `alone.` before their names, its own parameters of the task, such as a decoder, among
-them. A client that may choose has a number `alone`, too, [K, 1]: where it is not zero, it uses the second model.
+The names of the fallback's weights have the prefix `alone.`, including its own parameters of the task, such as a
+decoder. A client that may choose also has a number `alone`, [K, 1]: if it is not zero, the client uses the fallback.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class WithFallback(Around):
     second: Model
 
     def init(self, num_features: int, num_classes: int, stream: torch.Generator) -> Tree:
-        """Both begin as if the other one were not there."""
+        """Both start as if the other did not exist."""
         same = torch.Generator().set_state(stream.get_state())
         second = self.second.init(num_features, num_classes, stream)
         return super().init(num_features, num_classes, same) | {SECOND + name: leaf for name, leaf in second.items()}
@@ -43,7 +43,7 @@ class WithFallback(Around):
 
 
 def chosen(w: Tree) -> Tensor | None:
-    """Which clients use the fallback, [K, 1], not zero; None where these weights are of one model."""
+    """Which clients use the fallback, [K, 1], not zero; None if these weights are of one model."""
     return w.get(CHOSEN)
 
 
@@ -56,7 +56,7 @@ def apart(w: Tree) -> tuple[Tree, Tree]:
 def together(first: Tree, second: Tree, chosen_K: Tensor) -> Tree:
     """The weights of both models, and which one each client uses.
 
-    Whoever asks for a parameter by its own name, as a task does for its decoder, gets that of the chosen model.
+    A parameter requested by its own name, as a decoder is by its task, is that of the chosen model.
     """
 
     def used(name: str, leaf: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
-"""Any model, with whole input features dropped in training: what one word says, others must say, too.
+"""Any model, with whole input features dropped in training, so that predictions do not rest on a single feature.
 
-A client's feature is dropped for all of its nodes at once, which is to leave out rows of the first weight matrices: the
+A client's feature is dropped for all of its nodes at once, which leaves out rows of the first weight matrices: the
 propagated features ÂX stay as they are.
 """
 

@@ -2,7 +2,7 @@
 
     z = encoder(G)    count = softplus(z · c + b)    x̂_1 .. x̂_P = ReLU((z + ε) A + a) B + b    ε ~ N(0, 1) in training
 
-The published count is a ReLU. Where most nodes lack nothing it soon is zero for all of them, and then has no gradient.
+The published count is a ReLU. If most nodes lack nothing, it soon is zero for all of them, and then has no gradient.
 
 Axes: K clients, N nodes, M chosen nodes, L latent, P generated neighbours of a node, T true ones, F features.
 """
@@ -21,16 +21,16 @@ from fedpub.models.base import Model, glorot
 
 LATENT, HEAD = 64, 64  # widths
 ENCODER = "encoder."
-FEATURE_HEAD = "head"  # how the names of the feature head's parameters start
+FEATURE_HEAD = "head"  # prefix of the names of the feature head's parameters
 
 
 @dataclass(frozen=True)
 class Generator:
     encoder: Model
-    neighbours: int = 5  # P, the most that a node can get
+    neighbours: int = 5  # P, the maximum per node
 
     def init(self, num_features: int, stream: torch.Generator) -> Tree:
-        """The first parameters, without a client axis."""
+        """The initial parameters, without a client axis."""
         encoder = self.encoder.init(num_features, LATENT, stream)
         out = self.neighbours * num_features
         return {ENCODER + name: leaf for name, leaf in encoder.items()} | {
@@ -48,12 +48,12 @@ class Generator:
         return self.encoder.apply(own, data)
 
     def counts(self, w: Tree, z_NL: Tensor, segments: Segments) -> Tensor:
-        """How many neighbours every node lacks, [N]."""
+        """The number of neighbours that every node lacks, [N]."""
         product = segment_matmul(z_NL, w["count.weight"], segments)
         return torch.nn.functional.softplus(segment_add(product, w["count.bias"], segments)).squeeze(1)
 
     def features(self, w: Tree, z_ML: Tensor, segments: Segments) -> Tensor:
-        """The neighbours of chosen nodes, [M, P, F]; `segments` tells whose nodes they are."""
+        """The neighbours of chosen nodes, [M, P, F]; `segments` assigns the nodes to clients."""
         h = torch.relu(segment_add(segment_matmul(z_ML, w["head1.weight"], segments), w["head1.bias"], segments))
         flat = segment_add(segment_matmul(h, w["head2.weight"], segments), w["head2.bias"], segments)
         return flat.view(len(z_ML), self.neighbours, flat.shape[1] // self.neighbours)
@@ -62,7 +62,7 @@ class Generator:
 def greedy_loss(generated_MPF: Tensor, true_MTF: Tensor, known_MT: Tensor) -> Tensor:
     """Each generated neighbour against the nearest true one: the mean squared error, averaged over the P, [M].
 
-    `known_MT` tells which of the T places hold a true neighbour; a node has at least one.
+    `known_MT` marks which of the T places hold a true neighbour; a node has at least one.
     """
     with torch.no_grad():
         square = (generated_MPF**2).sum(2, keepdim=True) + (true_MTF**2).sum(2).unsqueeze(1)
@@ -78,7 +78,7 @@ def feature_head(parameters: Tree) -> Tree:
 
 
 def generate(generator: Generator, w: Tree, z_NL: Tensor, count_N: Tensor, segments: Segments) -> tuple[Tensor, Tensor]:
-    """Generated neighbours [G, F] and the row of the node each belongs to, [G], ascending; so many for each node."""
+    """Generated neighbours [G, F] and the row of the node each belongs to, [G], ascending; `count_N` per node."""
     rows = torch.nonzero(count_N).flatten()
     sizes = torch.bincount(segments.owner_N[rows], minlength=len(segments.sizes)).tolist()
     own = Segments.of(sizes, z_NL.dtype, z_NL.device)

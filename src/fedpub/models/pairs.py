@@ -1,4 +1,4 @@
-"""What models share that have one weight matrix for a node and one for its neighbours, with P the propagation:
+"""Layers of models with one weight matrix for a node and one for its neighbours, with P the propagation:
 
     layer one: X S1 + PX N1 + b1      layer two: H S2 + PH N2 + b2      then a linear classifier
 
@@ -66,7 +66,7 @@ def proxy_layer(w: Tree, proxy: Proxy) -> Tensor:
 
 
 def mean_output(w: Tree, h_KPH: Tensor, proxy: Proxy) -> Tensor:
-    """The mean of the second layer over a proxy graph's nodes, [K, H]; it is linear, so that the mean comes first."""
+    """The mean of the second layer over a proxy graph's nodes, [K, H]; linear, so the mean is taken first."""
     neighbours_KH = torch.einsum("p,kph->kh", proxy.mean_propagation_P, h_KPH)
     own_KH = torch.einsum("kh,khj->kj", h_KPH.mean(1), w["conv2.self"])
     return own_KH + torch.einsum("kh,khj->kj", neighbours_KH, w["conv2.neighbour"]) + w["conv2.bias"]

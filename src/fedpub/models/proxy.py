@@ -1,5 +1,5 @@
-"""Proxy graphs: the same random graph goes through every client's model, and the mean output of the second convolution
-is the model's functional embedding (FED-PUB, section 4.1 and appendix B.3).
+"""Proxy graphs: every client's model is evaluated on the same random graph, and the mean output of the second
+convolution is its functional embedding (FED-PUB, section 4.1 and appendix B.3).
 
 Axes: K clients, P proxy nodes, F features, H hidden.
 """
@@ -27,15 +27,15 @@ P_IN, P_OUT = 0.1, 0.01
 
 @dataclass(frozen=True, eq=False)
 class Proxy:
-    """A graph that every model sees: [P, F], or [K, P, F] where each client brings features of its own."""
+    """A graph for every model: features [P, F], or [K, P, F] if each client has its own."""
 
     x: Tensor
     propagated: Tensor
     mean_propagation_P: Tensor  # column means of the normalised adjacency: the mean over nodes of one propagation
-    columns_KM: Tensor | None = None  # the features that are there, where some are left out
+    columns_KM: Tensor | None = None  # the features present, if some are left out
 
     def rows(self, w_KFH: Tensor) -> Tensor:
-        """The rows of a weight matrix on the inputs that belong to the features that are there."""
+        """The rows of a weight matrix on the inputs that belong to the features present."""
         if self.columns_KM is None:
             return w_KFH
         k, m = self.columns_KM.shape
@@ -49,7 +49,7 @@ def proxy_structure(kind: ProxyKind, seed: int, propagation: Propagation, p_out:
     nodes = 1 if kind == "one" else BLOCKS * BLOCK_NODES
     block = np.arange(nodes) // BLOCK_NODES
     p_PP = np.where(block[:, None] == block, P_IN, p_out)
-    if kind == "er":  # as many edges as the block model has, without its blocks
+    if kind == "er":  # the expected edge count of the block model, without its blocks
         p_PP = np.full_like(p_PP, (P_IN + (BLOCKS - 1) * p_out) / BLOCKS)
     u, v = np.nonzero(np.triu(stream.random((nodes, nodes)) < p_PP, k=1))
     edges = undirected(torch.from_numpy(np.stack([u, v])), nodes)
@@ -88,10 +88,10 @@ NARROW_BELOW, NARROW_BYTES = 2 / 3, 2**29
 
 
 def narrowed(proxy: Proxy, seen_KF: Tensor) -> Proxy:
-    """A proxy graph without the features whose weights are zero at each client, for models that have such.
+    """A proxy graph without the features whose weights are zero at each client.
 
-    Every client keeps as many as the one that keeps most: its own, and others, which do no harm. The graph itself where
-    this would not save a third, or not fit.
+    Every client keeps as many features as the client that keeps most: its own, and others, which do no harm. The graph
+    itself if this would not save a third, or would not fit.
     """
     (k, f), most = seen_KF.shape, int(seen_KF.sum(1).max())
     size = 2 * k * len(proxy.x) * most * proxy.x.element_size()

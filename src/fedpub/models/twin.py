@@ -1,11 +1,11 @@
-"""Weights of its own for a node and for its neighbours, normalised units, and a short way round the second layer.
+"""Separate weights for a node and for its neighbours, normalised units, and a skip connection around layer two.
 
     H1 = ReLU(norm(X S1 + ÂX N1 + b1))
     H2 = ReLU(norm(H1 S2 + ÂH1 N2 + b2)) + H1
     logits = H2 W3 + b3
 
-A GCN has one matrix for both, and a node that differs from its neighbours is lost in their mean. Half as wide, this has
-as many weights in its first layer. `norm` is layer normalisation without parameters: nothing more to send.
+A GCN has one matrix for both, and a node that differs from its neighbours is lost in their mean. At half the width,
+layer one has as many weights as a GCN's. `norm` is layer normalisation without parameters: nothing more to send.
 """
 
 from __future__ import annotations

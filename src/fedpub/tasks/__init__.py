@@ -1,4 +1,4 @@
-"""What is learnt: the loss of a client and its metrics."""
+"""The learning tasks: the loss of a client and its metrics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TASKS: dict[str, type[Task]] = {"node-classification": NodeClassification, "link
 
 
 def task_of(name: str, settings: Any) -> Task:
-    """The task of that name; its fields are settings of the experiment, or of a model's card, of the same names."""
+    """The task of that name; its fields are taken from the same settings of the experiment or of a model's card."""
     kind: Any = TASKS[name]
     task: Task = kind(**{one.name: getattr(settings, one.name) for one in fields(kind)})
     return task

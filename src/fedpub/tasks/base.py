@@ -1,4 +1,4 @@
-"""What a task is: all that it means is in its file and in one entry of `fedpub.tasks.TASKS`."""
+"""The task protocol; a task is defined by its file and one entry of `fedpub.tasks.TASKS`."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from fedpub.models.base import Dropout, Model, dropout_seeds
 
 @dataclass(frozen=True)
 class Step:
-    """A step of local training, which names its random streams."""
+    """A step of local training; it determines the random streams."""
 
     seed: int = 0
     round: int = 0
     epoch: int = 0
     p: float = 0.0  # dropout
-    dropout_seeds: Tensor | None = None  # of the layers, where they are given and not derived
+    dropout_seeds: Tensor | None = None  # of the layers, if given and not derived
 
     @property
     def dropout(self) -> Dropout | None:
@@ -38,7 +38,7 @@ class Step:
 
 
 class Predicted(Protocol):
-    """What a model says of a graph."""
+    """The predictions of a model for a graph."""
 
     def table(self) -> dict[str, np.ndarray]:
         """Columns by their names; a row for every node or pair. Columns of text hold objects."""
@@ -54,35 +54,35 @@ class Task(Protocol):
     """A frozen dataclass: its fields are settings of the experiment of the same names."""
 
     metric: ClassVar[str]  # the name of the value that runs are compared by
-    metrics: ClassVar[tuple[str, ...]]  # what `evaluate` finds
-    further: ClassVar[Mapping[str, str]] = {}  # the names for a reader of metrics beyond `val`, `val_loss` and `test`
-    baseline: ClassVar[str]  # what the metric is without learning anything: its name in a summary
-    baseline_title: ClassVar[str]  # and for a reader
+    metrics: ClassVar[tuple[str, ...]]  # the keys that `evaluate` returns
+    further: ClassVar[Mapping[str, str]] = {}  # display names of metrics beyond `val`, `val_loss` and `test`
+    baseline: ClassVar[str]  # the metric without learning anything: its name in a summary
+    baseline_title: ClassVar[str]  # its display name
     settings: ClassVar[tuple[str, ...]] = ()  # the settings of an experiment that only this task has
     rounds_and_epochs: ClassVar[tuple[int, int] | None] = None  # None: the paper's for the data set
     ratios: ClassVar[Ratios | None] = None  # of training, validation and test; None: the paper's for the data set
-    published: ClassVar[tuple[str, ...]] = ()  # the paper's tables of it, by their names in published.csv
-    predicts: ClassVar[str] = "nothing"  # what a model says of a graph, in a word
+    published: ClassVar[tuple[str, ...]] = ()  # the paper's tables for this task, by their names in published.csv
+    predicts: ClassVar[str] = "nothing"  # what a model predicts for a graph, in a word
     of_classes: ClassVar[bool] = False  # whether the model's outputs are the classes of nodes
     of_pairs: ClassVar[bool] = False  # whether a model is asked about pairs of nodes, not about all nodes
-    steady: ClassVar[bool] = False  # whether its loss does the same in every step, and looks at no tensor's values
+    steady: ClassVar[bool] = False  # whether all steps of its loss are the same operations and read no values
 
     def divide(
         self, graph: Graph, nodes: tuple[Tensor, ...], seed: int, ratios: Ratios, kind: Propagation
     ) -> list[Subgraph]:
-        """What every client holds, with its examples split."""
+        """The subgraph of every client, with its examples split."""
 
     def undivided(
         self, graph: Graph, nodes: tuple[Tensor, ...], seed: int, ratios: Ratios, kind: Propagation
     ) -> tuple[Subgraph, Report]:
-        """The whole graph in one hand, judged by the clients' examples."""
+        """The whole graph in one place, evaluated on the clients' examples."""
 
     def masks(self, graph: Graph, seed: int, ratios: Ratios) -> Split | None:
-        """The nodes to train on, to validate and to test by, where nodes are the examples."""
+        """The nodes to train on, to validate and to test on, if nodes are the examples."""
         return None
 
     def was_split_for(self, own: Subgraph) -> bool:
-        """Whether a piece of a graph that somebody else divided has this task's examples."""
+        """Whether a piece of a graph that was divided elsewhere has this task's examples."""
         return own.links is None
 
     def outputs(self, num_classes: int) -> int:
@@ -100,18 +100,18 @@ class Task(Protocol):
         validation set, from 0 on; of every reported client, [R], double; NaN without any example."""
 
     def sizes(self, held: Sequence[Subgraph], report: Report | None = None) -> Tensor:
-        """How many test examples each reported client has, [R]; `report` where it is not every client on its own."""
+        """The number of test examples of each reported client, [R]; `report` unless every client has its own."""
 
     def unlearnt(self, held: Sequence[Subgraph], report: Report | None = None) -> Tensor:
-        """The test metric of the baseline for every reported client, [R], double; NaN where it has none."""
+        """The test metric of the baseline for every reported client, [R], double; NaN if it has none."""
 
     def predict(
         self, model: Model, w: Tree, data: Clients, graph: Graph, classes: tuple[str, ...], pairs: Tensor | None
     ) -> Predicted:
-        """What a client's model [1, ...] says of a graph, `data`, or of pairs of its nodes [2, P], where `of_pairs`."""
-        raise FedpubError("a model of this task has nothing to say of a graph; look at its run instead")
+        """Predictions of a client's model [1, ...] for a graph, `data`, or if `of_pairs` for pairs of nodes [2, P]."""
+        raise FedpubError("a model of this task makes no predictions for a graph; look at its run instead")
 
 
 def node_ids(graph: Graph) -> np.ndarray:
-    """The names of nodes, or their numbers where they have none."""
+    """The names of nodes, or their numbers if they have none."""
     return np.asarray(graph.node_ids, dtype=object) if graph.node_ids else np.arange(graph.num_nodes)

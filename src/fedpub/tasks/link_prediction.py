@@ -2,10 +2,10 @@
 
     z = encoder(G)      s(u, v) = z_u · z_v + c, or with `mlp`      s(u, v) = a · ReLU(W (z_u ⊙ z_v) + b) + c
 
-The offset c is learnt: without it the products of pairs that are no edges would have to be negative. A step takes every
-training edge and as many random pairs that are no edges. Messages pass along training edges only.
+The offset c is learnt: without it the products of non-edges would have to be negative. A step takes every training edge
+and the same number of random non-edges. Messages pass along training edges only.
 
-Axes: K clients, N nodes, E training edges, P judged pairs, R reported clients, H the encoder's outputs.
+Axes: K clients, N nodes, E training edges, P evaluated pairs, R reported clients, H the encoder's outputs.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class LinkPrediction(Task):
     baseline: ClassVar[str] = "chance"
     baseline_title: ClassVar[str] = "chance"
     settings: ClassVar[tuple[str, ...]] = ("decoder",)
-    # A step takes all edges at once, where the paper's takes a batch of them: an epoch of the paper is many steps.
+    # A step takes all edges at once, the paper's a batch of them: an epoch of the paper is many steps.
     rounds_and_epochs: ClassVar[tuple[int, int] | None] = (100, 20)
     ratios: ClassVar[Ratios | None] = LINK_RATIOS
     published: ClassVar[tuple[str, ...]] = ("link_prediction",)
@@ -99,7 +99,7 @@ class LinkPrediction(Task):
         return total_K / data.num_train_K.clamp(min=1)
 
     def score(self, w: Tree, z_NH: Tensor, pairs: Tensor, owner_P: Tensor) -> Tensor:
-        """The logit that a pair is linked, [P]; `owner_P` is the client whose decoder is asked."""
+        """The logit that a pair is linked, [P]; `owner_P` is the client whose decoder is used."""
         offset_P = w["decoder.bias"].index_select(0, owner_P).squeeze(1)
         if self.decoder == "dot":
             return pair_product(z_NH, pairs) + offset_P
@@ -129,7 +129,7 @@ class LinkPrediction(Task):
         return _tested(held, report)[0]
 
     def unlearnt(self, held: Sequence[Subgraph], report: Report | None = None) -> Tensor:
-        """Scores at random: a ROC-AUC of one half, where there is one."""
+        """Random scores: a ROC-AUC of one half, NaN if it is undefined."""
         edges_R, others_R = _tested(held, report)
         return torch.where((edges_R > 0) & (others_R > 0), 0.5, float("nan")).double()
 
@@ -151,7 +151,7 @@ class LinkScores:
     graph: Graph
 
     def table(self) -> dict[str, np.ndarray]:
-        """The ids of the nodes of each pair, the score and, of that, the probability of a link."""
+        """The ids of the nodes of each pair, the score, and the probability of a link that follows from it."""
         ids, (source, target) = node_ids(self.graph), self.pairs.numpy()
         ends = {"source": ids[source], "target": ids[target]}
         return ends | {"score": self.score_P.numpy(), "probability": torch.sigmoid(self.score_P).numpy()}
@@ -180,7 +180,7 @@ def _subgraph(
 
 
 def _check_edges(graph: Graph, made: list[Subgraph], ratios: Ratios) -> None:
-    """That somebody has something to learn from and, unless no test is asked for, to be judged by."""
+    """Raise an error unless some client has training edges and, unless the test share is zero, test edges."""
     links = [own.links for own in made if own.links is not None]
     judged = not ratios[2] or any(bool(own.test.true.any()) for own in links)
     if not judged or not any(own.train.shape[1] for own in links):
@@ -191,7 +191,7 @@ def _check_edges(graph: Graph, made: list[Subgraph], ratios: Ratios) -> None:
 
 
 def _tested(held: Sequence[Subgraph], report: Report | None) -> tuple[Tensor, Tensor]:
-    """How many edges, and pairs that are none, each reported client is tested on, [R]."""
+    """The numbers of test edges and test non-edges of each reported client, [R]."""
     tests = [own.links.test for own in held if own.links is not None]
     true_P = torch.cat([test.true for test in tests])
     if report is None:
@@ -215,9 +215,9 @@ def _per_client(x_PH: Tensor, w_KHJ: Tensor, owner_P: Tensor) -> Tensor:
 
 
 def ranking(score_P: Tensor, true_P: Tensor, owner_P: Tensor, clients: int) -> tuple[Tensor, Tensor]:
-    """ROC-AUC and average precision of every client, [R], double; NaN where one kind of pair is missing.
+    """ROC-AUC and average precision of every client, [R], double; NaN if one kind of pair is missing.
 
-    Pairs of equal score count half in the one, and share a threshold in the other.
+    Ties count half in the former, and share a threshold in the latter.
     """
     order = torch.argsort(score_P, descending=True, stable=True)
     order = order[torch.argsort(owner_P[order], stable=True)]  # by client, best first
@@ -233,7 +233,7 @@ def ranking(score_P: Tensor, true_P: Tensor, owner_P: Tensor, clients: int) -> t
     negative_R = true.new_zeros(clients).index_add(0, owner_G, negative_G)
 
     def before(value_G: Tensor, total_R: Tensor) -> Tensor:
-        """The client's sum over its groups up to and with each."""
+        """The client's cumulative sum over its groups, each included."""
         return torch.cumsum(value_G, 0) - (torch.cumsum(total_R, 0) - total_R)[owner_G]
 
     found_G, wrong_G = before(positive_G, positive_R), before(negative_G, negative_R)

@@ -66,7 +66,7 @@ class NodeClassification(Task):
         predicted_N = logits_NC.argmax(1)
         val, test = data.val_report, data.test_report
         clients, rows = val.num_clients, torch.cat([val.rows_M, test.rows_M])
-        owner_M = torch.cat([val.owner_M, test.owner_M + clients])  # both sets at once, as if twice as many clients
+        owner_M = torch.cat([val.owner_M, test.owner_M + clients])  # both sets at once, as twice as many clients
         confusion = _confusion(owner_M, data.y_N[rows], predicted_N[rows], 2 * clients, data.num_classes)
         correct = confusion.diagonal(dim1=1, dim2=2).sum(1)
         accuracy = correct / confusion.sum((1, 2))  # 0/0 is NaN: an empty set has no accuracy
@@ -79,10 +79,10 @@ class NodeClassification(Task):
         return _counts(held, [own.test for own in held], report).sum(1).long()
 
     def unlearnt(self, held: Sequence[Subgraph], report: Report | None = None) -> Tensor:
-        """How often a client's most frequent training class is right: NaN without training or test nodes."""
+        """Accuracy of a client's most frequent training class; NaN without training or test nodes."""
         count_RC, test_RC = (
             _counts(held, part, report) for part in ([own.train for own in held], [own.test for own in held])
-        )  # of several classes that are equally frequent the first one
+        )  # ties: the first class
         hit_R = test_RC.gather(1, count_RC.argmax(1, keepdim=True)).squeeze(1)
         return torch.where(count_RC.sum(1) > 0, hit_R / test_RC.sum(1), float("nan"))
 
@@ -108,7 +108,7 @@ class Classes:
         return self.probability_NC.gather(1, self.class_N.unsqueeze(1)).squeeze(1)
 
     def accuracy(self) -> tuple[float, int] | None:
-        """The share of labelled nodes that are predicted right, and how many are labelled; None where none is."""
+        """The share of labelled nodes predicted correctly, and the number of labelled nodes; None if there are none."""
         number = {name: at for at, name in enumerate(self.classes)}
         by_graph_C = torch.tensor([number.get(name, -1) for name in self.graph.classes], dtype=torch.int64)
         rows = torch.nonzero(self.graph.y >= 0).flatten()
@@ -146,17 +146,17 @@ class Classes:
 
 
 def _counts(held: Sequence[Subgraph], chosen: list[Tensor], report: Report | None) -> Tensor:
-    """How many of the chosen nodes each reported client has of each class, [R, C], double."""
+    """The number of chosen nodes of each class at each reported client, [R, C], double."""
     part, y_N = (report or Report.own(held)).only(torch.cat(chosen)), torch.cat([own.y for own in held])
-    classes = max(int(y_N.max()) + 1, 1)  # one column also where no node has a label
+    classes = max(int(y_N.max()) + 1, 1)  # one column even if no node has a label
     count = torch.bincount(part.owner_M * classes + y_N[part.rows_M], minlength=part.num_clients * classes)
     return count.double().view(part.num_clients, classes)
 
 
 def _confusion(owner: Tensor, y: Tensor, predicted: Tensor, clients: int, classes: int) -> Tensor:
-    """How often each client's class y was taken for each other, [R, C, C]."""
+    """Counts of each client's nodes by true and predicted class, [R, C, C]."""
     cell = (owner * classes + y) * classes + predicted
-    # Not bincount, which looks at the values to size its result.
+    # Not bincount, which reads the values to size its result.
     count = torch.zeros(clients * classes * classes, dtype=torch.float64, device=cell.device)
     return count.index_add_(0, cell, torch.ones_like(cell, dtype=torch.float64)).view(clients, classes, classes)
 
