@@ -499,7 +499,7 @@ def test_a_finished_run_on_a_graph_that_changed_is_not_taken_for_the_new_one(tin
     assert main([*tiny, "--out", str(tmp_path / "out")]) == 0
     graph = Graph.load(Path(graph_file))
     replace(graph, x=graph.x * 2).save(Path(graph_file))
-    assert "was another one" in refused(["run", "--quiet", "--resume", str(tmp_path / "out")], capsys)
+    assert "has changed" in refused(["run", "--quiet", "--resume", str(tmp_path / "out")], capsys)
 
 
 def test_a_configuration_runs_again_from_another_folder(done, tmp_path, monkeypatch):

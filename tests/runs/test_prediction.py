@@ -175,12 +175,16 @@ AGE, TALL = Column("age", "numeric", 30.0, 5.0), Column("tall", "boolean")
 @pytest.mark.parametrize(
     ("card", "graph", "said"),
     [
-        ({}, {"x": torch.zeros(2, 3)}, "graph 'pair' has 3 features, where the model of 'here' expects 2; make"),
+        ({}, {"x": torch.zeros(2, 3)}, "graph 'pair' has 3 features, but the model of 'here' expects 2; make"),
         ({}, {"y": torch.tensor([1, -1]), "classes": ("b", "d")}, "has nodes of the class 'd', but those"),
         (encoded(AGE, TALL), encoded(AGE), "has no column 'tall', which the model of 'here' learnt from; import"),
-        (encoded(AGE), encoded(AGE, TALL), "has a column 'tall' beyond those that the model of 'here' learnt from"),
-        (encoded(AGE, TALL), encoded(TALL, AGE), "has the columns in another order than the graph that"),
-        (encoded(AGE), encoded(replace(AGE, mean=31.0)), "encodes the column 'age' otherwise than the graph that"),
+        (
+            encoded(AGE),
+            encoded(AGE, TALL),
+            "has a column 'tall' in addition to those that the model of 'here' learnt from",
+        ),
+        (encoded(AGE, TALL), encoded(TALL, AGE), "has the columns in a different order from the graph that"),
+        (encoded(AGE), encoded(replace(AGE, mean=31.0)), "encodes the column 'age' differently from the graph that"),
         (encoded(AGE), {META_KEY: "{"}, "the encoding of columns in graph 'pair' is damaged"),
         ({META_KEY: "[]"}, encoded(AGE), "the encoding of columns in the model of 'here' is damaged"),
     ],
@@ -311,7 +315,7 @@ def test_the_verb_on_a_run(graph_file, tmp_path, capsys):
     assert (tmp_path / "out.csv").read_bytes() == number
     said = refused([*words, "--client", "coast-0"], capsys)
     assert "--client coast-0 is not one of the clients" in said
-    assert "give 0 to 4, or a name, as community0-0" in said
+    assert "give 0 to 4, or a name such as community0-0" in said
 
 
 def test_the_verb_on_links(graph_file, tmp_path, capsys):
@@ -342,14 +346,14 @@ def test_what_the_verb_refuses(words, model, tmp_path, capsys):
     cases = [
         ([*words, str(tmp_path / "out.xlsx")], "has the suffix '.xlsx'; give a name that ends in .csv or .parquet"),
         ([*words, str(tmp_path / "folder.csv")], "is a folder"),
-        ([*words, str(tmp_path / "pairs.csv"), *pairs], "is a file to read; write to another name"),
+        ([*words, str(tmp_path / "pairs.csv"), *pairs], "is an input file; write to another name"),
         ([*words, str(out), *pairs], "predicts classes, not links"),
         ([*words, str(out), "--client", "1"], "holds one model"),
         ([*words, "/proc/no/out.csv"], "cannot write /proc/no/out.csv"),
         (["predict", "--model", str(tmp_path), *other[3:]], "holds neither a model nor a run"),
         ([*other[:4], str(tmp_path / "none.graph"), *other[5:]], "there is no graph file"),
         ([*other[:4], str(tmp_path / "pairs.csv"), *other[5:]], "is a table, not a graph"),
-        ([*other[:4], "communities", *other[5:]], "features, where the model of 'here' expects 2"),
+        ([*other[:4], "communities", *other[5:]], "features, but the model of 'here' expects 2"),
     ]
     for line, said in cases:
         assert said in refused(line, capsys)
@@ -386,7 +390,7 @@ def test_own_tables_from_training_to_prediction(tmp_path, monkeypatch, capsys):
     assert found["node"][:3] == ["p0", "p1", "p2"]
     assert set(found["prediction"]) <= {"yes", "no"}
     assert list(found)[3:] == ["p:no", "p:yes"]
-    assert "encodes the column 'age' otherwise" in refused([*words, "otherwise.graph"], capsys)
+    assert "encodes the column 'age' differently" in refused([*words, "otherwise.graph"], capsys)
 
 
 def test_neither_training_nor_network_packages_are_needed(words, tmp_path):

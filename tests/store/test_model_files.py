@@ -210,8 +210,8 @@ def test_nothing_is_saved_that_does_not_fit_its_card(tmp_path):
             "lacks the weights 'conv1.bias'",
         ),
         (weights | {"more": torch.zeros(1, 1)}, CARD, "has the weights 'more', which its card does not know"),
-        (weights, replace(CARD, hidden=5), r"of shape \[1, 4, 3\], where its card needs \[1, 5, 3\]"),
-        (weights, replace(CARD, dtype="float32"), "of type float64, where its card says float32"),
+        (weights, replace(CARD, hidden=5), r"of shape \[1, 4, 3\], but its card needs \[1, 5, 3\]"),
+        (weights, replace(CARD, dtype="float32"), "of type float64, but its card says float32"),
         (weights, replace(CARD, model="gat"), "unknown model 'gat'"),
         (weights, replace(CARD, num_features=0), "num_features cannot be 0"),
         (weights, replace(CARD, classes=("a",)), "classes cannot be"),
@@ -240,18 +240,18 @@ DAMAGE = {
     ),
     "bits outside": (
         {"conv2__weight/values": ONES, "conv2__weight/bits": torch.cat([BITS * 0, BITS])},
-        "a position of 'conv2.weight' is outside of it",
+        "a position of 'conv2.weight' is out of range",
     ),
     "rows outside": (
         {"conv2__weight/values": torch.ones(4).double(), "conv2__weight/rows": torch.tensor([8], dtype=torch.uint8)},
-        "a position of 'conv2.weight' is outside of it",
+        "a position of 'conv2.weight' is out of range",
     ),
     "index outside": (
         {
             "conv2__weight/values": ONES,
             "conv2__weight/index": torch.from_numpy(np.array([3, 16], dtype=np.uint32)),
         },
-        "a position of 'conv2.weight' is outside of it",
+        "a position of 'conv2.weight' is out of range",
     ),
     "index repeated": (
         {
@@ -262,15 +262,15 @@ DAMAGE = {
     ),
     "another kind": (
         {"conv2__weight/values": ONES, "conv2__weight/index": torch.tensor([1, 2])},
-        "the positions of 'conv2.weight' are of another kind",
+        "the positions of 'conv2.weight' are of the wrong type",
     ),
     "another precision": (
         {"conv2__weight/values": ONES.to(torch.bfloat16), "conv2__weight/bits": BITS},
-        "the positions of 'conv2.weight' are of another kind",
+        "the positions of 'conv2.weight' are of the wrong type",
     ),
     "dense of another shape": (
         {"conv2__weight": torch.zeros(1, 4, 5).double()},
-        r"'conv2.weight' of shape [1, 4, 5], where its card needs [1, 4, 4]",
+        r"'conv2.weight' of shape [1, 4, 5], but its card needs [1, 4, 4]",
     ),
 }
 
@@ -301,17 +301,17 @@ def changed_card(folder: Path, text: str | None = None, **changes: object) -> No
         ({"width": 3}, "has the unknown entry 'width'"),
         ({"hidden": "4"}, "hidden cannot be '4': it must be of type int"),
         ({"hidden": -4}, "hidden cannot be -4"),
-        ({"hidden": 10**6}, "where its card needs [1, 1000000, 3]"),
+        ({"hidden": 10**6}, "but its card needs [1, 1000000, 3]"),
         ({"hidden": 10**30}, "hidden cannot be 1000000"),
-        ({"num_features": 7}, "of shape [1, 6, 4], where its card needs [1, 7, 4]"),
-        ({"classes": ["a", "b"]}, "where its card needs [1, 2]"),
-        ({"classes": ["a", "b", 3]}, "something else than text"),
+        ({"num_features": 7}, "of shape [1, 6, 4], but its card needs [1, 7, 4]"),
+        ({"classes": ["a", "b"]}, "but its card needs [1, 2]"),
+        ({"classes": ["a", "b", 3]}, "may hold only text"),
         ({"classes": "abc"}, "classes cannot be 'abc'"),
         ({"model": "gat"}, "unknown model 'gat'"),
         ({"model": "sage"}, "lacks the weights 'conv1.neighbour'"),
         ({"task": "regression"}, "unknown task 'regression'"),
         ({"dtype": "float16"}, "dtype cannot be 'float16'"),
-        ({"dtype": "float32"}, "of type float64, where its card says float32"),
+        ({"dtype": "float32"}, "of type float64, but its card says float32"),
         ({"val": float("nan")}, "val=nan is not possible"),
     ],
 )
@@ -408,7 +408,7 @@ def test_what_is_said_of_runs_without_models(done, tmp_path):
     with pytest.raises(FedpubError, match="kept no models; run it again with fedpub run --config"):
         open_model(done, 0)
     (done / "summary.json").unlink()
-    with pytest.raises(FedpubError, match="has no models before its end; go on with fedpub run --resume"):
+    with pytest.raises(FedpubError, match="has no models before it is finished; resume it with fedpub run --resume"):
         open_model(done)
     write_tensors(done / "models.safetensors", {}, {})
     with pytest.raises(FedpubError, match="it holds no models"):
@@ -418,7 +418,7 @@ def test_what_is_said_of_runs_without_models(done, tmp_path):
 def test_what_is_said_of_a_damaged_run(done):
     config = json.loads((done / "config.json").read_text())
     (done / "config.json").write_text(json.dumps(config | {"hidden": 9}))
-    with pytest.raises(FedpubError, match=r"models.safetensors has weights .* where its card needs"):
+    with pytest.raises(FedpubError, match=r"models.safetensors has weights .* but its card needs"):
         model_of_run(done, 0)
     (done / "config.json").write_text(json.dumps(config | {"hidden": "9"}))
     with pytest.raises(FedpubError, match=r"is damaged .*hidden cannot be '9'"):
@@ -432,5 +432,5 @@ def test_what_is_said_of_a_damaged_run(done):
 
 def test_one_model_has_no_clients(saved):
     assert open_model(saved)[1] == CARD
-    with pytest.raises(FedpubError, match="holds one model, so client=2 has no meaning there; leave it out"):
+    with pytest.raises(FedpubError, match="holds one model, so client=2 has no effect; leave it out"):
         open_model(saved, 2)

@@ -1,4 +1,4 @@
-"""From an experiment to its result, and what is done with results: comparing, predicting, tracking."""
+"""Running experiments, and using their results: comparison, prediction, tracking."""
 
 from fedpub.core.lazy import submodules
 

@@ -1,4 +1,4 @@
-"""Several methods on the same data and seeds, side by side."""
+"""Comparisons of several methods on the same data and seeds."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from fedpub.runs.significance import deviation, p_values
 from fedpub.runs.simulated import run
 from fedpub.store.record import baseline_of
 
-COMPARISON = "comparison.json"  # beside the runs: the method that was named first
+COMPARISON = "comparison.json"  # next to the runs: the method that was named first
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A column of the table: a graph and how it is divided."""
+    """A column of the table: a graph and its division among clients."""
 
     dataset: str
     scenario: str
@@ -48,7 +48,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Score:
-    """A method over the seeds, in percent; the average over cells where there are several."""
+    """A method over the seeds, in percent; the average is over cells."""
 
     method: str
     cells: tuple[tuple[float, float | None], ...]  # mean and deviation of every cell; one seed has no deviation
@@ -71,7 +71,7 @@ def plan(
     seeds: int,
     options: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> list[Planned]:
-    """The experiments of a comparison, those that share their data one after the other."""
+    """The experiments of a comparison, ordered so that those with the same data follow each other."""
     if not methods:
         raise FedpubError("there is nothing to compare; name one method or more with `methods`")
     methods = list(dict.fromkeys(map(method_called, methods)))
@@ -86,7 +86,7 @@ def plan(
 def plan_all(
     asked: Mapping[str, Request], datasets: Sequence[str], clients: Sequence[int | None], seeds: int
 ) -> list[Planned]:
-    """The same for what is asked for under any labels, which differs in its method only."""
+    """The same for requests under any labels, which differ only in their method."""
     if seeds < 1:
         raise FedpubError(f"`seeds={seeds}` is not possible; give 1 or more")
     base = next(iter(asked.values())).experiment
@@ -109,8 +109,8 @@ def compare(
     max_memory: float | None = None,
     keep_checkpoint: bool = False,
 ) -> Iterator[Run]:
-    """Run what is planned, each within `max_memory` GiB. With `out` every run has its directory there: what is complete
-    is not run again."""
+    """Run the planned experiments, each within `max_memory` GiB. With `out` every run has a directory there, and
+    complete runs are not repeated."""
     data: tuple[object, Prepared] | None = None
     for cell, method, made in planned:
         key = (cell, made.data_seed, made.experiment.model, made.ratios, made.experiment.task, made.algorithm.undivided)
@@ -139,7 +139,7 @@ def compare(
 
 
 def first_named(folder: Path) -> str:
-    """The method that the others of a comparison in this folder are tested against; empty where there is none."""
+    """The method that the others of a comparison in this folder are tested against; empty if there is none."""
     try:
         first = json.loads((folder / COMPARISON).read_text(encoding="utf-8"))["reference"]
     except (OSError, ValueError, LookupError, TypeError):
@@ -148,7 +148,7 @@ def first_named(folder: Path) -> str:
 
 
 def scores(runs: Sequence[Run]) -> list[Score]:
-    """One line per method, in the order they were run."""
+    """One line per method, in the order in which they were run."""
     methods = list(dict.fromkeys(one.method for one in runs))
     table = {(one.cell, one.seed, one.method): one.summary for one in runs}
     pairs = list(dict.fromkeys((one.cell, one.seed) for one in runs))
@@ -187,7 +187,7 @@ def scores(runs: Sequence[Run]) -> list[Score]:
 
 
 def baselines(runs: Sequence[Run]) -> tuple[str, dict[Cell, float]] | None:
-    """The words for what every run is to be better than, and its mean over the seeds of each cell, in percent."""
+    """The title of the baseline that every run should beat, and its mean over the seeds of each cell, in percent."""
     found: dict[Cell, list[float]] = {}
     words = ""
     for one in runs:

@@ -1,4 +1,4 @@
-"""Ctrl-C that waits for a good moment."""
+"""Ctrl-C that takes effect after the current round."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from types import FrameType
 
 @contextmanager
 def interruptible() -> Iterator[Callable[[], bool]]:
-    """While the block runs, the first Ctrl-C is only remembered: the value tells whether there was one.
+    """While the block runs, the first Ctrl-C is only recorded: the yielded function returns whether there was one.
 
-    A round that is under way can then be ended and saved. A second Ctrl-C interrupts at once, as usual.
+    The current round can then be finished and saved. A second Ctrl-C interrupts at once, as usual.
     """
     asked = False
 
@@ -22,7 +22,7 @@ def interruptible() -> Iterator[Callable[[], bool]]:
         asked = True
         signal.signal(signal.SIGINT, before)
 
-    if threading.current_thread() is not threading.main_thread():  # only there can a signal be handled
+    if threading.current_thread() is not threading.main_thread():  # the only one that can handle signals
         yield lambda: False
         return
     before = signal.getsignal(signal.SIGINT)

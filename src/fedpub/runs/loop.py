@@ -1,4 +1,4 @@
-"""One loop for every run: its rounds come from the simulator or from sites, its rows and checkpoints go to a store."""
+"""The loop of every run: rounds come from the simulator or from sites, rows and checkpoints go to a store."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from fedpub.core.tree import State, Tree, tree_map
 from fedpub.engine.rounds import Round, Snapshot
 from fedpub.store.record import Record, Row
 
-OnRound = Callable[[Row, int], None]  # told each row, and the number of rounds
+OnRound = Callable[[Row, int], None]  # called with each row and the number of rounds
 
 
 class Store(Protocol):
-    """Where a run is kept."""
+    """The place where a run is kept."""
 
     @property
     def record(self) -> Record: ...
@@ -32,12 +32,12 @@ class Store(Protocol):
 
 @dataclass(frozen=True)
 class Keeping:
-    """What is kept of a run, and when."""
+    """Which parts of a run are kept, and when they are saved."""
 
     checkpoint_seconds: float = 60.0  # between two checkpoints; 0 saves every round
-    keep_checkpoint: bool = False  # whether the last one stays when the run is finished
+    keep_checkpoint: bool = False  # whether the last one is kept when the run is finished
     personal: Callable[[State], Tree] | None = None  # the clients' models from their states; None: models are not kept
-    stop: Callable[[], bool] = lambda: False  # whether the run is to be saved after this round, and interrupted
+    stop: Callable[[], bool] = lambda: False  # whether to save the run after this round and interrupt it
 
 
 def run_rounds(
@@ -49,9 +49,9 @@ def run_rounds(
     on_round: OnRound | None = None,
     best: Mapping[str, Tensor] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Take the rounds up to the `last` one and finish the run; returns its summary.
+    """Process the rounds up to `last` and finish the run; returns its summary.
 
-    What is due is saved before the next round is asked for. `best` are the models of the best round before these.
+    A due checkpoint is saved before the next round is requested. `best` holds the models of the best earlier round.
     """
     models = dict(best)
     saved = clock = time.monotonic()

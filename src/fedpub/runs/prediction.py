@@ -1,4 +1,4 @@
-"""What a personal model says of a graph.
+"""Predictions of a personal model for a graph.
 
 Axes: P pairs of nodes.
 """
@@ -33,7 +33,7 @@ from fedpub.tasks.base import Predicted, node_ids
 
 @torch.no_grad()
 def predict(weights: Tree, card: ModelCard, graph: Graph, pairs: Tensor | None = None) -> Predicted:
-    """What a model says of all nodes, which need no labels, or of pairs of them, [2, P]."""
+    """Predictions of a model for all nodes, which need no labels, or for pairs of nodes, [2, P]."""
     task = card.learns()
     if task.of_pairs and pairs is None:
         raise FedpubError(
@@ -45,7 +45,7 @@ def predict(weights: Tree, card: ModelCard, graph: Graph, pairs: Tensor | None =
 
 
 def _alone(card: ModelCard, graph: Graph) -> Clients:
-    """The graph as the only client, with nothing to train on or to be judged by."""
+    """The graph as the only client, with no nodes for training, validation or test."""
     check_fits(card, graph)
     nobody = torch.zeros(graph.num_nodes, dtype=torch.bool)
     own = Subgraph(
@@ -63,7 +63,7 @@ def _alone(card: ModelCard, graph: Graph) -> Clients:
 
 
 def check_fits(card: ModelCard, graph: Graph) -> None:
-    """That the graph's features, and its labels where it has any, mean what they meant in training."""
+    """Raise an error unless the graph's features and any labels have the same meaning as in training."""
     here, model = f"graph {graph.name!r}", f"the model of {card.site!r}"
     learnt, given = _encoding(card.meta, model), _encoding(graph.meta, here)
     if learnt and given and learnt.columns != given.columns:
@@ -71,8 +71,8 @@ def check_fits(card: ModelCard, graph: Graph) -> None:
         raise FedpubError(f"{here} {_difference(learnt, given)} {model} learnt from; {mend}")
     if graph.num_features != card.num_features:
         raise FedpubError(
-            f"{here} has {graph.num_features:,} features, where {model} expects {card.num_features:,}; "
-            "make its features as those of the graph that the model learnt from"
+            f"{here} has {graph.num_features:,} features, but {model} expects {card.num_features:,}; "
+            "make its features in the same way as those of the graph that the model learnt from"
         )
     if card.learns().of_classes:
         labels = {graph.classes[label] for label in torch.unique(graph.y).tolist() if label >= 0}
@@ -91,20 +91,20 @@ def _encoding(meta: Mapping[str, str], whose: str) -> Encoding | None:
 
 
 def _difference(learnt: Encoding, given: Encoding) -> str:
-    """The first one between two encodings, as the beginning of a sentence."""
+    """The first difference between two encodings, as the beginning of a sentence."""
     before, now = ({column.name: column for column in one.columns} for one in (learnt, given))
     for name in before | now:
         if name not in now:
             return f"has no column {name!r}, which"
         if name not in before:
-            return f"has a column {name!r} beyond those that"
+            return f"has a column {name!r} in addition to those that"
         if before[name] != now[name]:
-            return f"encodes the column {name!r} otherwise than the graph that"
-    return "has the columns in another order than the graph that"
+            return f"encodes the column {name!r} differently from the graph that"
+    return "has the columns in a different order from the graph that"
 
 
 def notes(card: ModelCard, graph: Graph) -> list[str]:
-    """What a reader of the predictions should know, a sentence each."""
+    """Caveats for a reader of the predictions, one sentence each."""
     said = []
     if (META_KEY in card.meta) != (META_KEY in graph.meta):
         which = "model" if META_KEY in graph.meta else "graph"
@@ -115,7 +115,7 @@ def notes(card: ModelCard, graph: Graph) -> list[str]:
 
 
 def read_pairs(path: Path, graph: Graph) -> Tensor:
-    """The nodes of every row of a table with two columns of node ids, [2, P]."""
+    """Pairs of nodes, [2, P], from the rows of a table with two columns of node ids."""
     table = read_edges([path], None, None)
     if not len(table):
         raise FedpubError(f"{path} has no rows; give a pair of node ids in each")
@@ -134,7 +134,7 @@ def read_pairs(path: Path, graph: Graph) -> Tensor:
 
 
 def check_out(out: Path, inputs: Collection[Path]) -> None:
-    """Refuse, before any work is done, what cannot be written or would overwrite what is read."""
+    """Raise an error, before any work is done, if `out` cannot be written or would overwrite an input."""
     if out.suffix.lower() not in SUFFIXES:
         raise FedpubError(
             f"`out={out}` has the suffix {out.suffix!r}; give a name that ends in {' or '.join(SUFFIXES)}"
@@ -142,7 +142,7 @@ def check_out(out: Path, inputs: Collection[Path]) -> None:
     if out.is_dir():
         raise FedpubError(f"`out={out}` is a folder; write to another name")
     if out.resolve() in {path.resolve() for path in inputs}:
-        raise FedpubError(f"`out={out}` is a file to read; write to another name")
+        raise FedpubError(f"`out={out}` is an input file; write to another name")
 
 
 def table_of(found: Predicted) -> pa.Table:
@@ -151,10 +151,10 @@ def table_of(found: Predicted) -> pa.Table:
 
 
 def write_table(path: Path, table: pa.Table) -> None:
-    """As CSV or Parquet, by the ending of the name."""
+    """Write a table as CSV or Parquet, depending on the suffix."""
     write = pq.write_table if path.suffix.lower() == ".parquet" else pyarrow.csv.write_csv
     try:
         with atomic(path) as temporary:
             write(table, str(temporary))
     except (OSError, pa.ArrowException) as error:
-        raise FedpubError(f"cannot write {path} ({error}); make room there or choose another place") from error
+        raise FedpubError(f"cannot write {path} ({error}); free some space or choose another place") from error

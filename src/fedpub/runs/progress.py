@@ -1,4 +1,4 @@
-"""Progress of a run in a terminal: a live bar, or a line for every round, on standard error."""
+"""Progress of a run in a terminal, on standard error: a live bar, or one line per round."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def say(line: str) -> None:
-    """Print a line on standard error, which keeps it out of the result."""
+    """Print a line on standard error, apart from the result."""
     print(line, file=sys.stderr, flush=True)
 
 
 class Bar:
-    """A live bar with round, metric and time left, or a line for every round; over `total` runs."""
+    """A live bar with round, metric and time left, or one line per round, over `total` runs."""
 
     def __init__(self, bar: Progress, total: int, lines: bool) -> None:
         self._bar, self._total, self._done, self._lines = bar, total, 0, lines
@@ -32,7 +32,7 @@ class Bar:
         return f"run {self._done + 1}/{self._total}  " if self._total > 1 else ""
 
     def on_step(self, name: str, done: int, total: int) -> None:
-        """An exchange before the first round."""
+        """Show an exchange before the first round."""
         self._bar.update(self._task, description="set-up", completed=done, total=total, run=self._run(), values=name)
         if self._lines:
             say(f"{self._run()}set-up {done}/{total}  {name}")
@@ -50,7 +50,7 @@ class Bar:
 
 @contextmanager
 def progress(quiet: bool, verbose: bool = False, total: int = 1) -> Iterator[Bar]:
-    """A bar on standard error if that is a terminal; nothing with `quiet`, a line for every round with `verbose`."""
+    """A bar on standard error if that is a terminal; nothing with `quiet`, one line per round with `verbose`."""
     check_loudness(quiet, verbose)
     columns = (
         TextColumn("{task.fields[run]}{task.description}"),

@@ -1,10 +1,10 @@
-"""One way to test methods against each other, for every table, page and verb.
+"""One significance test for every table, page and verb.
 
-The hypothesis: a method is as good as the reference, on average. The test: a paired t-test, two-sided. The reference is
-fixed before anything is measured, as the first method that was named; never the one that turned out best. What is
-paired is a cell, a graph and how it is divided, with the mean over the seeds that both methods have there: seeds of one
-cell share its graph and are no independent observations of it. Where there is one cell only, its seeds are paired. The
-p-values of a table are corrected by Holm's method over the methods that are compared in it.
+The null hypothesis: a method is as good as the reference, on average. The test: a two-sided paired t-test. The
+reference is fixed before anything is measured: it is the first method named, never the one that turned out best. Pairs
+are cells (a graph and its division among clients), each with the mean over the seeds that both methods have there:
+seeds of one cell share its graph and are not independent observations. If there is only one cell, its seeds are paired.
+The p-values of a table are corrected by Holm's method over the methods compared in it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CONVENTION = "two-sided paired t-test, Holm-corrected over the methods compared"
 
 
 def p_values(values: Mapping[str, Values], reference: str) -> dict[str, float | None]:
-    """The corrected p-value of every method against the reference; None for itself, and where it is not defined."""
+    """The corrected p-value of every method against the reference; None for the reference itself, and if undefined."""
     found = {
         method: None if method == reference else paired_p(*_pairs(own, values[reference]))
         for method, own in values.items()
@@ -28,16 +28,16 @@ def p_values(values: Mapping[str, Values], reference: str) -> dict[str, float | 
 
 
 def paired_p(one: np.ndarray, other: np.ndarray) -> float | None:
-    """The two-sided p-value of a paired t-test; None where fewer than two pairs or no difference leave it undefined."""
+    """The two-sided p-value of a paired t-test; None if there are fewer than two pairs or no differences."""
     if len(one) < 2 or np.ptp(one - other) == 0:
         return None
-    from scipy import stats  # takes a second, which only a comparison has to wait
+    from scipy import stats  # takes a second, so only a comparison imports it
 
     return float(stats.ttest_rel(one, other).pvalue)
 
 
 def deviation(values: Sequence[float] | np.ndarray) -> float | None:
-    """The standard deviation of a sample, with one degree of freedom taken; one value has none."""
+    """The sample standard deviation (ddof 1); None for a single value."""
     return float(np.std(values, ddof=1)) if len(values) > 1 else None
 
 

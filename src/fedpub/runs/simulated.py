@@ -1,4 +1,4 @@
-"""An experiment, run in the simulator: its data prepared, its rounds measured and kept, so that it can be resumed."""
+"""Resumable runs in the simulator: data is prepared, and rounds are measured and saved."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from fedpub.store.record import NO_SETUP, Record
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What a run found."""
+    """The result of a run."""
 
     summary: dict[str, Any]
     record: Record
-    path: Path | None  # its run directory, where it has one
+    path: Path | None  # its run directory, if it has one
     idle: tuple[int, ...] = ()  # clients that have nothing to train on
 
 
@@ -51,13 +51,13 @@ def run(
     keep_checkpoint: bool = False,
     graph: Graph | None = None,
 ) -> Result:
-    """Run an experiment; with `out` it is kept in a run directory and can be resumed after any kill.
+    """Run an experiment; with `out` it is kept in a run directory and can be resumed even after a kill.
 
     `chunk` clients are computed at a time, or as many as fit into `max_memory` GiB; results do not depend on it.
-    `on_round` is told each row and the number of rounds, `on_step` what set-up does before them; `prepared` saves
-    loading the same data again. A finished run drops its checkpoint unless `keep_checkpoint`; without `keep_models` it
-    leaves what was measured, but no models. `graph` is one that no file holds yet: a new run saves it to the file that
-    the experiment names as its dataset.
+    `on_round` is called with each row and the number of rounds, `on_step` with the steps of set-up before them;
+    `prepared` avoids loading the same data again. A finished run drops its checkpoint unless `keep_checkpoint`; without
+    `keep_models` it keeps the measurements, but no models. `graph` is a graph that is not in a file yet: a new run
+    saves it to the file that the experiment names as its dataset.
     """
     plan = experiment.resolve()
     if chunk is not None and chunk < 1:
@@ -84,7 +84,7 @@ def run(
         store.check_data(digest, ready.partition.digest)
         if store.finished:
             return Result(store.summary(), Record(read_rows(store.path)), out, ready.idle)
-    else:  # nothing is computed or written before data and method are known to be good
+    else:  # nothing is computed or written before data and method have been checked
         plan.algorithm.init_server(first_weights(ready.federation, plan.context), 1)
     if store is None and out is not None:
         store = RunDirectory.create(out, plan.experiment.to_json(), digest, ready.partition.digest)
@@ -130,7 +130,7 @@ def _run(
 def _set_up(
     plan: Plan, ready: Prepared, file: Path | None, on_step: OnStep | None, stop: Callable[[], bool]
 ) -> SetUp | None:
-    """What a method exchanges before its rounds; what an interrupted run has of it is not done again."""
+    """The exchange of a method before its rounds; a resumed run loads a completed one from its file."""
     if file and file.is_file():
         return SetUp.load(file)
 

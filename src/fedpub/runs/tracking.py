@@ -1,6 +1,6 @@
-"""Rounds as they happen, in TensorBoard or MLflow; each is an extra, asked for by `--track`.
+"""Live logging to TensorBoard or MLflow; each is an optional extra, enabled by `--track`.
 
-Both get the means over the clients of every round, the experiment's settings and the result.
+Both receive the means over the clients of every round, the experiment's settings and the result.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class Sink(Protocol):
     def on_round(self, row: Row) -> None: ...
 
     def close(self, summary: dict[str, Any] | None) -> None:
-        """The end; without a summary where the run did not reach it."""
+        """End the log; `summary` is None if the run did not finish."""
 
 
 def means(row: Row) -> dict[str, float]:
-    """What is told of a round: means over clients, bytes in all."""
+    """The logged values of a round: means over clients, total bytes."""
     told = {name: row.mean(name) for name in row.means} | {"seconds": row.seconds}
     return told | {name: float(sum(row.clients[name])) for name in SUMS}
 
@@ -55,7 +55,7 @@ class TensorBoard:
 
 
 class MLflow:
-    """Where MLFLOW_TRACKING_URI says, else in a database beside the run."""
+    """Logs to MLFLOW_TRACKING_URI if that is set, else to a database in the run directory."""
 
     def __init__(self, experiment: Experiment, folder: Path) -> None:
         self._mlflow: Any = importlib.import_module("mlflow")
@@ -80,7 +80,7 @@ NEEDS = {"tensorboard": ("tensorboard",), "mlflow": ("mlflow", "sqlalchemy", "al
 
 @dataclass
 class Tracker:
-    """The sinks of a run. They are opened with the first round, when the run has its directory."""
+    """The sinks of a run, opened at the first round, when the run directory exists."""
 
     names: Sequence[str]
     experiment: Experiment
@@ -92,7 +92,7 @@ class Tracker:
             if name not in SINKS:
                 raise unknown("tracker", name, SINKS)
             if not all(importlib.util.find_spec(package) for package in NEEDS[name]):
-                raise FedpubError(f"`track={name}` needs packages that are not here: pip install 'fedpub[{name}]'")
+                raise FedpubError(f"`track={name}` needs packages that are not installed: pip install 'fedpub[{name}]'")
 
     def on_round(self, row: Row) -> None:
         if not self.sinks:

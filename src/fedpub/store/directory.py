@@ -1,16 +1,16 @@
-"""What a run measured, and the directory it is kept in.
+"""The measurements of a run, and the directory that keeps them.
 
 config.json          the experiment; it can be run again from it
 env.json             versions and machine, digests of the graph and of its partition
 rounds.csv           a row per round: means over the clients
 clients.csv          a row per round and client
-relations.safetensors  what the server saw between clients, per round (FED-PUB: similarity)
-setup.safetensors    what set-up added to every client's graph (FedGNN, FedSage+)
+relations.safetensors  relations between clients as the server saw them, per round (FED-PUB: similarity)
+setup.safetensors    additions of set-up to every client's graph (FedGNN, FedSage+)
 checkpoint/state.safetensors  server and clients after the last saved round
 models.safetensors   every client's personal weights at the best round
-summary.json         the result: test at the best round, as `fedpub.core.best` says which that is
+summary.json         the result: test at the best round, as defined in `fedpub.core.best`
 
-A finished run drops setup.safetensors and checkpoint/, which only a resumed run needs, unless they are to be kept.
+A finished run drops setup.safetensors and checkpoint/, which only a resumed run needs, unless told to keep them.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ FILES = (
     "models.safetensors",
     "summary.json",
 )
-RESTORE = {  # what to do where the data of a run has changed
+RESTORE = {  # what to do if the data of a run has changed
     "graph": "restore the data it began with",
-    "partition": "resume it where it began or with the versions of pymetis and igraph in its env.json",
+    "partition": "resume it on the machine it began on, or with the versions of pymetis and igraph in its env.json",
 }
 
 
@@ -65,7 +65,7 @@ class RunDirectory:
 
     @staticmethod
     def create(path: Path, config: str, graph: str, partition: str | None = None) -> RunDirectory:
-        """A new run; with the digests of its graph and of who holds what, so that nobody resumes it on other data."""
+        """A new run, with digests of its graph and partition, so that it is never resumed on other data."""
         RunDirectory.check_free(path)
         write_text(path / "config.json", config)
         digests = {"graph": graph} | ({} if partition is None else {"partition": partition})
@@ -73,7 +73,7 @@ class RunDirectory:
         return RunDirectory(path)
 
     def check_data(self, graph: str, partition: str | None = None) -> None:
-        """That the data is what the run began with."""
+        """Raise an error unless the data is the same as when the run began."""
         try:
             began = json.loads((self.path / "env.json").read_text(encoding="utf-8"))
             pairs = [("graph", began.get("graph", graph), graph)]
@@ -83,13 +83,13 @@ class RunDirectory:
         for what, then, now in pairs:
             if then != now:
                 raise FedpubError(
-                    f"the {what} of {self.path} was another one (digest {str(then)[:12]}, now {now[:12]}): "
+                    f"the {what} of {self.path} has changed (digest {str(then)[:12]}, now {now[:12]}): "
                     f"{RESTORE[what]}, or start a new run in another directory"
                 )
 
     @staticmethod
     def check_free(path: Path) -> None:
-        """That a new run may be written there."""
+        """Raise an error unless a new run can be written to this path."""
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             if (path / "config.json").is_file():
                 raise FedpubError(f"{path} holds a run already: continue it with `resume`, or choose another `out`")
@@ -108,7 +108,7 @@ class RunDirectory:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """No other process computes in this directory meanwhile."""
+        """Keep other processes from computing in this directory."""
         try:
             import fcntl
         except ImportError:  # Windows has no such lock
@@ -150,7 +150,7 @@ class RunDirectory:
                 whole[measured.ids[:, None], measured.ids] = note.float()
                 self.relations.setdefault(name, []).append(whole)
         self._write_rows([row], "a")
-        if row.round & (row.round - 1) == 0:  # 1, 2, 4, 8, ...: to be seen soon, and seldom enough to cost nothing
+        if row.round & (row.round - 1) == 0:  # 1, 2, 4, 8, ...: early to look at, and rare enough to cost nothing
             self._write_relations()
         return row
 
@@ -160,7 +160,7 @@ class RunDirectory:
             write_tensors(self.path / "relations.safetensors", stacked, {})
 
     def checkpoint(self, snapshot: Snapshot, best: Tree) -> None:
-        """The state after a round, in one file that is replaced as a whole."""
+        """Save the state after a round in one file, which is replaced as a whole."""
         for name in ("rounds.csv", "clients.csv"):
             with (self.path / name).open("rb") as file:
                 os.fsync(file.fileno())
@@ -171,7 +171,7 @@ class RunDirectory:
         write_tensors(self.path / "checkpoint" / "state.safetensors", tensors, {"round": str(snapshot.round)})
 
     def restore(self, device: torch.device) -> tuple[Snapshot | None, Tree]:
-        """The last checkpoint, with the rows up to it; nothing where there is none yet."""
+        """The last checkpoint, with the rows up to it; nothing if there is none yet."""
         remove_leftovers(self.path, FILES)
         remove_leftovers(self.path / "checkpoint", ("state.safetensors",))
         state = self.path / "checkpoint" / "state.safetensors"
@@ -197,7 +197,7 @@ class RunDirectory:
         return snapshot, tree(parts.get("best", {}))
 
     def finish(self, summary: dict[str, Any], best: Tree, keep_checkpoint: bool) -> None:
-        """Write the result, with the models where there are any; what only a resumed run needs is not kept."""
+        """Write the result and any models; files that only a resumed run needs are removed unless `keep_checkpoint`."""
         self._write_relations()
         if best:
             write_tensors(self.path / "models.safetensors", best, {"round": str(summary["best_round"])})
@@ -207,7 +207,7 @@ class RunDirectory:
             self.setup_file.unlink(missing_ok=True)
 
     def _truncate(self, last: int) -> None:
-        """Forget the rows after a round: they will be computed again."""
+        """Drop the rows after a round, which will be computed again."""
         self.record = Record([row for row in read_rows(self.path) if row.round <= last])
         if len(self.record.rows) != last:
             raise FedpubError(
@@ -235,15 +235,15 @@ class RunDirectory:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The complete rounds in a run's clients.csv; a last one that was cut short is left out.
+    """The complete rounds in a run's clients.csv; a truncated last round is left out.
 
-    A run of a version that did not record the validation loss has it as unknown.
+    The validation loss is NaN in runs of versions that did not record it.
     """
     file = path / "clients.csv"
     if not file.is_file():
         return []
     text = file.read_text(encoding="utf-8", errors="replace")
-    whole = text[: text.rfind("\n") + 1]  # a last line without its end was cut short
+    whole = text[: text.rfind("\n") + 1]  # a last line without a newline was cut short
     header, *found = list(csv.reader(whole.splitlines())) or [[]]
     columns = header[3:]
     rows: dict[int, Row] = {}
@@ -268,7 +268,7 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def environment() -> dict[str, Any]:
-    """Versions and machine, for whoever wants to know why a number differs."""
+    """Versions and machine, to find out why a number differs."""
     from importlib import metadata
 
     packages = {}

@@ -1,4 +1,4 @@
-"""A run that is kept nowhere: its rows last as long as the process."""
+"""A run that is not saved: its rows last as long as the process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedpub.store.record import Record, Row
 
 @dataclass
 class Memory:
-    """In place of a run directory."""
+    """Replaces a run directory."""
 
     record: Record = field(default_factory=Record)
     path: ClassVar[None] = None
@@ -29,7 +29,7 @@ class Memory:
         return row
 
     def checkpoint(self, snapshot: Snapshot, best: Tree) -> None:
-        """Nothing could resume from it."""
+        """Nothing to save: the run cannot be resumed."""
 
     def finish(self, summary: dict[str, Any], best: Tree, keep_checkpoint: bool) -> None:
-        """The caller has the summary."""
+        """Nothing to save: the caller has the summary."""

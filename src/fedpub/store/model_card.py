@@ -1,4 +1,4 @@
-"""What has to be known of a model to use it where it was not trained."""
+"""The description that a model needs to be used away from its run."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from fedpub.tasks.link_prediction import Decoder
 from fedpub.version import __version__
 
 FORMAT = "fedpub-model-1"
-WIDEST = 2**28  # what no model is wider than
+WIDEST = 2**28  # no model is wider
 
 
 @dataclass(frozen=True)
 class ModelCard:
-    """What has to be known to use a model where it was not trained."""
+    """Everything needed to use a model away from the run that trained it."""
 
     model: str
     hidden: int
@@ -33,11 +33,11 @@ class ModelCard:
     num_features: int
     classes: tuple[str, ...]
     method: str
-    site: str  # whose model it is: a site's name, or a client's number in a simulation
-    round: int  # the one after which it was kept
+    site: str  # owner of the model: a site's name, or a client's number in a simulation
+    round: int  # the round after which it was kept
     seed: int
     dtype: Literal["float32", "float64"]
-    val: float | None = None  # at that round, by the task's metric; None: not known
+    val: float | None = None  # at that round, by the task's metric; None: unknown
     test: float | None = None
     meta: Mapping[str, str] = field(default_factory=dict)  # of the graph it learnt from: how columns became features
     fedpub: str = __version__
@@ -55,14 +55,14 @@ class ModelCard:
         return task_of(self.task, self)
 
     def shapes(self) -> dict[str, list[int]]:
-        """Of every weight, with the client axis in front."""
-        with torch.device("meta"):  # without memory, however large the numbers in a damaged card
+        """The shape of every weight, with the client axis first."""
+        with torch.device("meta"):  # takes no memory, however large the numbers in a damaged card
             stream, task = torch.Generator(), self.learns()
             leaves = self.net().init(self.num_features, task.outputs(len(self.classes)), stream) | task.init(stream)
         return {name: [1, *leaf.shape] for name, leaf in leaves.items()}
 
     def check(self) -> ModelCard:
-        """The card itself, with every value possible."""
+        """The card itself; raises an error unless every value is possible."""
         check_types(self, "")
         for name, known in (("model", MODELS), ("task", TASKS)):
             if getattr(self, name) not in known:
@@ -71,9 +71,9 @@ class ModelCard:
             if not 1 <= getattr(self, name) <= WIDEST:
                 raise FedpubError(f"{name} cannot be {getattr(self, name)}: it is 1 to {WIDEST}")
         if TASKS[self.task].of_classes and len(self.classes) < 2:
-            raise FedpubError(f"classes cannot be {list(self.classes)}: nodes are told apart by two or more")
+            raise FedpubError(f"classes cannot be {list(self.classes)}: two or more are needed")
         if not all(isinstance(text, str) for text in (*self.classes, *self.meta, *self.meta.values())):
-            raise FedpubError("classes and meta hold something else than text")
+            raise FedpubError("classes and meta may hold only text")
         return self
 
     def to_json(self) -> str:

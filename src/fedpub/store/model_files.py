@@ -1,7 +1,7 @@
 """A personal model as two files, to be used without the run that made it.
 
-model.safetensors   the weights; where many of them are zero, only the others and where they are
-config.json         the card: what the weights are for, and what they expect of a graph
+model.safetensors   the weights; if many of them are zero, only the others and their positions
+config.json         the card: the use of the weights, and the graphs that they expect
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from fedpub.models.fallback import apart, chosen
 from fedpub.store.model_card import FORMAT, ModelCard
 
 WEIGHTS, CARD = "model.safetensors", "config.json"
-ENTRY = 80  # bytes, about, that a tensor takes in the header of a file
+ENTRY = 80  # approximate bytes of a tensor's entry in the header of a file
 
 
 def save_model(folder: Path, weights: Tree, card: ModelCard) -> None:
-    """One client's weights, leaves [1, ...], and their card; a model that is there already is replaced.
+    """Save one client's weights, leaves [1, ...], and their card; an existing model is replaced.
 
-    What is zero comes back as zero, but without its sign.
+    Zeros lose their sign.
     """
     weights, card = settled(weights, card)
     check_weights(weights, card.check(), str(folder))
@@ -39,14 +39,14 @@ def save_model(folder: Path, weights: Tree, card: ModelCard) -> None:
     for name, leaf in weights.items():
         stored |= {name + part: tensor for part, tensor in _stored(leaf).items()}
     text, shapes = card.to_json(), {name: list(leaf.shape) for name, leaf in weights.items()}
-    # Without its card a model cannot be used: so nobody finds new weights beside an old card after a kill.
+    # A model cannot be used without its card: a kill never leaves new weights with an old card.
     (folder / CARD).unlink(missing_ok=True)
     write_tensors(folder / WEIGHTS, stored, {"format": FORMAT, "shapes": json.dumps(shapes, sort_keys=True)})
     write_text(folder / CARD, text)
 
 
 def load_model(folder: Path) -> tuple[Tree, ModelCard]:
-    """What `save_model` wrote: dense leaves [1, ...] and the card."""
+    """Load a model written by `save_model`: dense leaves [1, ...] and the card."""
     path = folder / WEIGHTS
     stored, header = read_tensors(path)
     if header.get("format") != FORMAT:
@@ -66,7 +66,7 @@ def load_model(folder: Path) -> tuple[Tree, ModelCard]:
 
 
 def settled(weights: Tree, card: ModelCard) -> tuple[Tree, ModelCard]:
-    """Where a client could choose between two models, the one that it uses."""
+    """The model that a client uses, if it could choose between two."""
     fallback = chosen(weights)
     if fallback is None:
         return weights, card
@@ -88,26 +88,26 @@ def _check_shapes(shapes: Mapping[str, Any], card: ModelCard, place: str) -> Non
             raise FedpubError(f"{place} has the weights {name!r}, which its card does not know; save the model again")
         if shapes[name] != wanted[name]:
             raise FedpubError(
-                f"{place} has weights {name!r} of shape {shapes[name]}, where its card needs {wanted[name]}; "
+                f"{place} has weights {name!r} of shape {shapes[name]}, but its card needs {wanted[name]}; "
                 "save the model again"
             )
 
 
 def check_weights(weights: Tree, card: ModelCard, place: str) -> None:
-    """That the weights are those the card speaks of."""
+    """Raise an error unless the weights match the card."""
     _check_shapes({name: list(leaf.shape) for name, leaf in weights.items()}, card, place)
     for name, leaf in weights.items():
         if leaf.dtype != getattr(torch, card.dtype):
             kind = str(leaf.dtype).removeprefix("torch.")
             raise FedpubError(
-                f"{place} has weights {name!r} of type {kind}, where its card says {card.dtype}; save the model again"
+                f"{place} has weights {name!r} of type {kind}, but its card says {card.dtype}; save the model again"
             )
 
 
 def _stored(leaf: Tensor) -> Tree:
-    """A leaf as it is, or what is not zero with its positions (bits or numbers), or the rows that are not zero.
+    """The leaf as it is, its non-zeros with their positions (bits or numbers), or its non-zero rows.
 
-    Whichever takes the fewest bytes.
+    The form with the fewest bytes is chosen.
     """
     rows_RH = leaf.detach().cpu().numpy().reshape(-1, leaf.shape[-1])
     kept_RH = rows_RH != 0
@@ -125,7 +125,7 @@ def _stored(leaf: Tensor) -> Tree:
 
 
 def _dense(stored: Tree, name: str, shape: list[int], path: Path) -> Tensor:
-    """What `_stored` stored."""
+    """The inverse of `_stored`."""
     if name in stored:
         return stored[name]
     values, width = stored.get(f"{name}/values"), shape[-1]
@@ -135,7 +135,7 @@ def _dense(stored: Tree, name: str, shape: list[int], path: Path) -> Tensor:
     where = stored[f"{name}/{how}"]
     kinds = (torch.uint32 if how == "index" else torch.uint8, True, 1, 1)
     if (where.dtype, values.dtype in (torch.float32, torch.float64), where.dim(), values.dim()) != kinds:
-        raise damaged(path, f"the positions of {name!r} are of another kind")
+        raise damaged(path, f"the positions of {name!r} are of the wrong type")
     at = where.numpy().astype(np.int64) if how == "index" else np.flatnonzero(np.unpackbits(where.numpy()))
     if how == "rows":
         at = (at[:, None] * width + np.arange(width)).ravel()
@@ -143,7 +143,7 @@ def _dense(stored: Tree, name: str, shape: list[int], path: Path) -> Tensor:
         raise damaged(path, f"{name!r} has {len(values):,} values at {len(at):,} positions")
     dense = np.zeros(math.prod(shape), dtype=values.numpy().dtype)
     if len(at) and (at[-1] >= len(dense) or (np.diff(at) <= 0).any()):
-        raise damaged(path, f"a position of {name!r} is outside of it or out of order")
+        raise damaged(path, f"a position of {name!r} is out of range or out of order")
     dense[at] = values.numpy()
     return torch.from_numpy(dense).view(shape)
 

@@ -1,4 +1,4 @@
-"""What a run measured: rows per round, and the summary they lead to."""
+"""The measurements of a run: one row per round, and their summary."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NO_SETUP = {"setup_bytes_up": 0, "setup_bytes_down": 0, "setup_seconds": 0.0}
 
 @dataclass
 class Row:
-    """One round: seconds it took and one list of values per column, a value per client."""
+    """One round: its duration in seconds and one list of values per column, one value per client."""
 
     round: int
     seconds: float
@@ -42,7 +42,7 @@ class Row:
 
     @property
     def means(self) -> list[str]:
-        """The columns whose mean over clients says something: losses, metrics and sparsity."""
+        """The columns whose mean over clients is meaningful: losses, metrics and sparsity."""
         return [name for name in self.clients if name in ("loss", "sparsity") or name.split("_")[0] in ("val", "test")]
 
     def mean(self, column: str) -> float:
@@ -52,14 +52,14 @@ class Row:
 
     @property
     def standing(self) -> tuple[float, float]:
-        """The mean validation value, and the mean of the losses as a coordinator would know them."""
+        """The mean validation value, and the mean of the losses as rounded for a coordinator."""
         losses = [rounded_loss(loss) for loss in self.clients["val_loss"]]
         return self.mean("val"), float(np.nanmean(losses)) if not np.isnan(losses).all() else float("nan")
 
 
 @dataclass
 class Record:
-    """The rows of a run so far, and which of them is the best."""
+    """The rows of a run so far, and the best of them."""
 
     rows: list[Row] = field(default_factory=list)
 
@@ -69,7 +69,7 @@ class Record:
             self._best.update(row.round, *row.standing)
 
     def append(self, row: Row) -> bool:
-        """Add a row; whether it is the best so far."""
+        """Add a row; True if it is the best so far."""
         self.rows.append(row)
         return self._best.update(row.round, *row.standing)
 
@@ -84,9 +84,9 @@ class Record:
         setup: Mapping[str, float] = MappingProxyType(NO_SETUP),
         baseline: tuple[str, list[float]] | None = None,
     ) -> dict[str, Any]:
-        """The result; bytes and seconds are those of set-up and rounds together.
+        """The result; bytes and seconds include both set-up and rounds.
 
-        `baseline`: what a task's metric is without learning anything, by its name and for every client.
+        `baseline`: its name, and every client's value of the task's metric without any learning.
         """
         best = self.best()
         test = np.asarray(best.clients["test"], dtype=float)
@@ -124,14 +124,14 @@ class Record:
 
 
 def _beside(name: str, values: list[float]) -> dict[str, Any]:
-    """A baseline in a summary: its name, under that its mean over the clients, and everybody's."""
+    """A baseline in a summary: its name, its mean over the clients, and the value of every client."""
     each = [None if np.isnan(value) else value for value in values]
     known = [value for value in each if value is not None]
     return {"baseline": name, name: float(np.mean(known)) if known else None, f"per_client_{name}": each}
 
 
 def baseline_of(summary: Mapping[str, Any]) -> tuple[str, float] | None:
-    """The words for what a run is to be better than, and its value; None where a summary does not have it."""
+    """The title of the baseline that a run should beat, and its value; None if the summary has none."""
     name = summary.get("baseline")
     title = next((task.baseline_title for task in TASKS.values() if task.baseline == name), None)
     value = summary.get(str(name))
@@ -139,7 +139,7 @@ def baseline_of(summary: Mapping[str, Any]) -> tuple[str, float] | None:
 
 
 def not_above(test: float | None, baseline: tuple[str, float] | None) -> str | None:
-    """A sentence where a result is not better than its baseline."""
+    """A sentence if a result is not better than its baseline."""
     if test is None or baseline is None or test > baseline[1] + LEVEL:
         return None
     return f"{100 * test:.2f} % is not above the baseline ({baseline[0]}, {100 * baseline[1]:.2f} %)"

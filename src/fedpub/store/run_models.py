@@ -1,4 +1,4 @@
-"""The personal models of a run's clients, which its directory keeps stacked in one file."""
+"""The personal models of a run's clients, stacked in one file of its directory."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from fedpub.tasks import TASKS
 
 
 def open_model(folder: Path, client: int | str | None = None, root: Path | None = None) -> tuple[Tree, ModelCard]:
-    """The model in a folder, or that of one client of a run directory."""
+    """The model in a folder, or the model of one client in a run directory."""
     if (folder / WEIGHTS).is_file():
         if client is not None:
-            raise FedpubError(f"{folder} holds one model, so `client={client}` has no meaning there; leave it out")
+            raise FedpubError(f"{folder} holds one model, so `client={client}` has no effect; leave it out")
         return load_model(folder)
     if not (folder / CARD).is_file():
         raise FedpubError(f"{folder} holds neither a model nor a run; give the folder of one as `model`")
@@ -41,8 +41,7 @@ def open_model(folder: Path, client: int | str | None = None, root: Path | None 
 def model_of_run(run: Path, client: int | str, root: Path | None = None) -> tuple[Tree, ModelCard]:
     """The personal model of a client, by its number or its name, at the best round of a simulation's run directory.
 
-    The names of the classes are those of its graph where that is still at hand (`root` is the folder of raw files),
-    else their numbers.
+    Classes have the names of its graph if that is still available (`root` is the folder of raw files), else numbers.
     """
     experiment = Experiment.from_json(RunDirectory.config(run), run / "config.json")
     models, header = _models(run)
@@ -50,7 +49,7 @@ def model_of_run(run: Path, client: int | str, root: Path | None = None) -> tupl
     held, count = len(next(iter(models.values()))), _clients(run, models)
     graph = _graph_of(experiment, run, root)
     client = _number(client, count, graph.client_names if graph and experiment.scenario == "natural" else (), run)
-    row = client if held > 1 else 0  # the oracle has one model for all
+    row = client if held > 1 else 0  # the oracle has one model for all clients
     weights = tree_map(lambda leaf: leaf[row : row + 1].clone(), models)
     best = [measured for measured in read_rows(run) if measured.round == summary.get("best_round")]
     try:
@@ -72,7 +71,7 @@ def model_of_run(run: Path, client: int | str, root: Path | None = None) -> tupl
 
 
 def unsettled(models: Sequence[tuple[Tree, ModelCard]], plan: Plan) -> Tree:
-    """The models of all clients as a run keeps them, [K, ...]; of two to choose from, the unused one is zero."""
+    """The models of all clients as a run keeps them, [K, ...]; if clients chose between two, the unused one is zero."""
     asked = replace(models[0][1], model=str(plan.experiment.model), hidden=plan.hidden)
     others = [card for _, card in models if (card.model, card.hidden) != (asked.model, asked.hidden)]
 
@@ -95,7 +94,7 @@ def _models(run: Path) -> tuple[Tree, dict[str, str]]:
                 f"{run} kept no models; run it again with fedpub run --config {run / 'config.json'} --out OUT, or take "
                 "those of a federation's sites from their folders"
             )
-        raise FedpubError(f"{run} has no models before its end; go on with fedpub run --resume {run}")
+        raise FedpubError(f"{run} has no models before it is finished; resume it with fedpub run --resume {run}")
     models, header = read_tensors(path)
     if not models or any(not leaf.dim() or not len(leaf) for leaf in models.values()):
         raise damaged(path, "it holds no models")
@@ -103,23 +102,23 @@ def _models(run: Path) -> tuple[Tree, dict[str, str]]:
 
 
 def _clients(run: Path, models: Tree) -> int:
-    """The clients that a run reports on: those with a model, or all that share the oracle's."""
+    """The number of clients in a run: those with a model, or all that share the oracle's."""
     return max(len(next(iter(models.values()))), len(RunDirectory(run).summary().get("per_client_test", [])))
 
 
 def _number(client: int | str, count: int, names: Sequence[str], run: Path) -> int:
-    """A client's number in a run; by its name where that is no number."""
+    """A client's number in a run, given its number or its name."""
     number = int(client) if str(client).lstrip("-").isdecimal() else -1
     if not 0 <= number < count and client in names:
         number = names.index(str(client))
     if not 0 <= number < count:
-        known = f", or a name, as {names[0]}" if names else ""
+        known = f", or a name such as {names[0]}" if names else ""
         raise FedpubError(f"`client={client}` is not one of the clients of {run}; give 0 to {count - 1}{known}")
     return number
 
 
 def _graph_of(experiment: Experiment, run: Path, root: Path | None) -> Graph | None:
-    """The graph that a run learnt from, where it can be had unchanged."""
+    """The graph that a run learnt from, if it is available and unchanged."""
     try:
         graph = datasets.load(experiment.dataset, root)
         RunDirectory(run).check_data(graph.digest())
@@ -129,13 +128,13 @@ def _graph_of(experiment: Experiment, run: Path, root: Path | None) -> Graph | N
 
 
 def _input(weights: Tree) -> int:
-    """The features that a model expects."""
+    """The number of features that a model expects."""
     inputs = {name for kind in MODELS.values() for name in kind.inputs}
     return max(leaf.shape[-2] for name, leaf in weights.items() if name in inputs)
 
 
 def _numbers(experiment: Experiment, weights: Tree) -> tuple[str, ...]:
-    """Numbers for names of classes, where those are what the model's outputs are."""
+    """Numbers in place of class names, if the model's outputs are classes."""
     outputs = weights[f"{OUTPUT}.bias"].shape[-1] if TASKS[experiment.task].of_classes else 0
     return tuple(str(number) for number in range(outputs))
 
