@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -30,6 +31,7 @@ from fedpub.experiment import Experiment
 from fedpub.models import GCN, GraphSAGE
 from fedpub.models.proxy import narrowed, random_proxy
 from fedpub.runs.simulated import run
+from small import context
 
 CLIENTS = 7
 TRAINED = [name for name in METHODS if name not in ("oracle", "fedgnn", "fedsage")]
@@ -175,10 +177,21 @@ def test_a_narrow_proxy_graph_gives_the_same_embedding(model):
     }
     for name in model.seen(data):
         weights[name] *= seen.unsqueeze(2)
-    narrow = narrowed(proxy, seen, data)
+    narrow = narrowed(proxy, seen)
     assert narrow.x.shape == (3, 500, 4)
-    assert narrowed(proxy, seen, data) is narrow, "made once"
     torch.testing.assert_close(model.embed(weights, narrow), model.embed(weights, proxy))
+
+
+def test_a_narrow_proxy_graph_is_made_once_for_the_same_clients():
+    """Other clients may see other features."""
+    own = random_clients(3, 5, 9)
+    own = [replace(one, x=one.x * (np.arange(9) < 3)) for one in own]
+    ctx, method = context(), FedPub(tau=3.0)
+    data, others = (stack(own, CLASSES, dtype=torch.float64) for _ in range(2))
+    made = method.compared.graph(ctx, data)
+    assert made.x.shape == (3, 500, 3)
+    assert method.compared.graph(ctx, data) is made
+    assert method.compared.graph(ctx, others) is not made
 
 
 def planned_runs(clients: int = 40, **settings: object) -> tuple[object, object, Federation]:

@@ -67,12 +67,12 @@ class Ring:
         return [{} for _ in work]
 
     def send(self, server: State, step: int, client: int) -> Message:
-        return {"number": server["number"].roll(-1, 0)[client : client + 1]} if step else {}
+        return Message({"number": server["number"].roll(-1, 0)[client : client + 1]} if step else {})
 
     def clients(self, ctx, step, own, received, work) -> tuple[list[State], list[Message]]:
         if step:
-            return [dict(message) for message in received], [{} for _ in received]
-        return own, [{"number": torch.tensor([[float(one.id), 0.0, 0.0]])} for one in work]
+            return [dict(message) for message in received], [Message() for _ in received]
+        return own, [Message({"number": torch.tensor([[float(one.id), 0.0, 0.0]])}) for one in work]
 
     def server(self, ctx, step, server, up) -> State:
         return {} if step else {"number": torch.cat([message["number"] for message in up])}

@@ -13,23 +13,24 @@ import torch
 from torch import Tensor
 
 from fedpub.algorithms import GCFL, METHODS, Algorithm, Context, FedAvg, FedPub, Local, Oracle
+from fedpub.core.message import Message
 from fedpub.core.tree import State, pack, select, state_map
 from fedpub.data.clients.split import Split, split
 from fedpub.data.clients.stack import Report, stack
 from fedpub.data.clients.subgraph import Subgraph, subgraph_of
 from fedpub.data.graph import Graph
 from fedpub.data.synthetic import communities_graph
-from fedpub.engine.rounds import Round, Snapshot, participants, sparsity
+from fedpub.engine.rounds import Round, Snapshot, measure, participants, sparsity
 from fedpub.engine.setup import set_up
 from fedpub.engine.simulate import Federation, first_weights, simulate
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.experiment.prepare import prepare
-from fedpub.models import MODELS
-from fedpub.models.fallback import SECOND
+from fedpub.models import GCN, MODELS
+from fedpub.models.fallback import SECOND, WithFallback
 from fedpub.store.record import Record, Row
 from fedpub.tasks import NodeClassification
-from small import TINY, made_for
+from small import TINY, made_for, random_tree, small_clients
 
 # Few words: some clients' features are stacked sparse, others dense.
 SPEC = replace(TINY, subgraphs=(3, 2, 2), features=60, words=3)
@@ -362,7 +363,7 @@ class Bold(Local):
 
     def client(self, ctx, own, msg, data):
         state, _, loss_K = super().client(ctx, own, msg, data)
-        return state, {"weights": state["weights"]}, loss_K
+        return state, Message({"weights": state["weights"]}), loss_K
 
 
 @pytest.mark.parametrize(("algorithm", "name"), [(Leaky(), "secret"), (Bold(), "weights")])
@@ -408,14 +409,23 @@ def test_weights_that_are_not_finite_name_client_and_round(chunk):
 
 
 def test_sparsity_is_of_the_federated_model_s_matrices():
-    """One zero of four entries, and one of two; biases and the model beside it do not count."""
+    """One zero of four entries, and one of two; biases and the fallback do not count."""
     weights = {
         "conv1.weight": torch.tensor([[[1.0, 0.0], [2.0, 3.0]], [[0.0, 0.0], [0.0, 4.0]]]),
         "conv1.bias": torch.zeros(2, 2),
         "conv2.weight": torch.tensor([[[0.0, 1.0]], [[1.0, 1.0]]]),
         SECOND + "conv1.weight": torch.zeros(2, 5, 5),
     }
-    assert sparsity(weights).tolist() == pytest.approx([2 / 6, 3 / 6])
+    model = WithFallback(GCN(2), GCN(2))
+    assert sparsity(model.federated(weights)).tolist() == pytest.approx([2 / 6, 3 / 6])
+
+
+def test_what_is_measured_leaves_a_fallback_out():
+    """Its weights are all zero here, and none of the others is."""
+    ctx = replace(context(), model=WithFallback(GCN(4), GCN(4)))
+    weights = {name: leaf * (not name.startswith(SECOND)) for name, leaf in random_tree(ctx.model, 3).items()}
+    metrics, _ = measure(FedAvg(), ctx, {"weights": weights}, small_clients())
+    assert metrics["sparsity"].tolist() == [0, 0, 0]
 
 
 def test_the_client_that_diverges_is_named_when_few_take_part():

@@ -21,7 +21,7 @@ from test_simulate import CLIENTS, SPEC, after_setup, assert_same, graph, method
 from test_simulate import context as plain_context
 from torch import Tensor
 
-from fedpub.algorithms import METHODS, Algorithm, Context, FedAvg, FedGNN, FedPer, FedSage, Local, Oracle
+from fedpub.algorithms import METHODS, Algorithm, Context, FedAvg, FedGNN, FedPer, FedSage, Local, Oracle, title_of
 from fedpub.cli import main
 from fedpub.core.files import read_tensors
 from fedpub.core.segments import pair_product
@@ -919,7 +919,7 @@ def test_a_comparison_prints_a_table(graph_file, tmp_path, capsys, monkeypatch):
     for name in ("fedpub", "local", "oracle"):
         own = [one for one in runs if one["method"] == name]
         assert [one["metric"] for one in own] == ["ROC-AUC"] * 2
-        (line,) = (line for line in table.splitlines() if line.split()[1:2] == [name])
+        (line,) = (line for line in table.splitlines() if line.split()[1:2] == [title_of(name)])
         assert f"{np.mean([100 * one['test'] for one in own]):.2f} ± " in line
 
 
