@@ -118,7 +118,7 @@ def test_everything_is_drawn(opened):
     assert len(texts(opened, "[data-figure=gains] [data-client]")) == 20
     assert len(texts(opened, "[data-figure=bytes] [data-point]")) == 3
     assert {"Local", "GCFL", "FED-PUB"} == set(texts(opened, "[data-figure=convergence] [data-method] text"))
-    assert "What could not be read" in css(opened, "#complaints").text
+    assert "Unreadable or left out" in css(opened, "#complaints").text
     assert "env.json" in css(opened, "#complaints").text
     assert "nothing is averaged across tasks" in css(opened, "#summary-body").text
     assert "seed 2 at round 1 of 3" in css(opened, "[data-table=lines-node-classification]").text
@@ -293,7 +293,7 @@ def test_a_live_page_follows_the_run(browser, folder):
         thread.start()
         browser.get_log("browser")
         browser.get(f"http://127.0.0.1:{serving.server_address[1]}/")
-        until(lambda: "1 run going on" in css(browser, "#live").text)
+        until(lambda: "1 run in progress" in css(browser, "#live").text)
         make_run(runs / "b", replace(CORA, method="local"), [[0.4, 0.6]])
         until(lambda: any("Local" in text for text in texts(browser, "[data-table] tbody td")))
         assert browser.get_log("browser") == []

@@ -1,4 +1,4 @@
-"""A comparison as text: what the terminal, Markdown files and notebooks show of it."""
+"""A comparison as text, for the terminal, Markdown files and notebooks."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ def cell_name(cell: Cell) -> str:
 
 
 def best_in(lines: Sequence[Score]) -> list[set[str]]:
-    """The methods that are bold in every cell."""
+    """For each cell, the methods shown in bold."""
     columns = range(len(lines[0].cells)) if lines else ()
     return [best({line.method: line.cells[place][0] for line in lines}) for place in columns]
 
 
 def not_above(runs: Sequence[Run], lines: Sequence[Score]) -> list[str]:
-    """A sentence for every cell in which methods are not above the baseline."""
+    """One sentence for each cell in which some method does not beat the baseline."""
     beside = baselines(runs)
     if beside is None:
         return []
@@ -34,7 +34,7 @@ def not_above(runs: Sequence[Run], lines: Sequence[Score]) -> list[str]:
 
 
 def markdown(runs: Sequence[Run]) -> str:
-    """A block of rows per scenario, a column per graph and number of clients."""
+    """One table per scenario, with a column for each graph and number of clients."""
     blocks = []
     for scenario in dict.fromkeys(one.cell.scenario for one in runs):
         mine = [one for one in runs if one.cell.scenario == scenario]

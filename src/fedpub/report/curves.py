@@ -1,4 +1,4 @@
-"""What figures are drawn from: values by round, gains of clients, costs; the same for the page and for files."""
+"""Data behind the figures, on the page and in files: values by round, gains of clients, costs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from fedpub.report.load import Loaded, thinned
 from fedpub.report.summary import counted, in_percent, mean_of_known, num_clients
 from fedpub.runs.significance import deviation
 
-MAX_POINTS = 400  # of a curve
+MAX_POINTS = 400  # per curve
 
 
 def curves(runs: Sequence[Loaded]) -> dict[str, Any] | None:
-    """Mean and deviation over the seeds, per round: of the seeds that have come so far."""
+    """Mean and deviation per round, over the seeds that have reached it."""
     numbers = sorted({row.round for one in runs for row in one.rows})
     if not numbers:
         return None
@@ -34,7 +34,7 @@ def curves(runs: Sequence[Loaded]) -> dict[str, Any] | None:
 
 
 def gains(runs: Sequence[Loaded], local: Sequence[Loaded]) -> list[dict[str, Any]]:
-    """For every seed that also has a local run: what each client gains over training alone, in points."""
+    """Gain of each client over training alone, in points, for every seed that also has a local run."""
     alone = {one.trial: one for one in counted(local)}
     found = []
     for one in counted(runs):
@@ -48,7 +48,7 @@ def gains(runs: Sequence[Loaded], local: Sequence[Loaded]) -> list[dict[str, Any
 
 
 def costs(runs: Sequence[Loaded]) -> dict[str, Any]:
-    """Per run, the mean over seeds: test and zeros in percent, megabytes with the part of set-up, seconds."""
+    """Mean over seeds, per run: test and zeros in percent, megabytes in total and for set-up, seconds."""
     summaries = [one.summary for one in counted(runs) if one.summary]
 
     def mean(name: str, factor: float) -> float | None:
@@ -67,7 +67,7 @@ def costs(runs: Sequence[Loaded]) -> dict[str, Any]:
 
 
 def frontier(lines: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Of methods with their costs, those that no other one beats with as few bytes up, by their bytes."""
+    """The methods that no other method beats with the same bytes up or fewer, sorted by bytes."""
     known = [(one["up"], -one["test"], label) for label, one in lines.items() if None not in (one["up"], one["test"])]
     best, found = -math.inf, []
     for _, test, label in sorted(known):

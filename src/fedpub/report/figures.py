@@ -1,4 +1,4 @@
-"""Figures for a paper: PDF and SVG, in the width of a column; dashes and names at the ends of lines beside colours."""
+"""Figures for a paper as PDF and SVG, one column wide; lines differ in colour and dash and are named at their ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def save_all(runs: Sequence[Loaded], folder: Path) -> list[Path]:
-    """Convergence, similarity and gains of every cell that has them; the files that were written."""
+    """Write convergence, similarity and gains for every cell that has them; return the files written."""
     try:
         import matplotlib as mpl
     except ImportError as error:
@@ -103,7 +103,7 @@ def _line(panel: Axes, rounds: list[int], curve: dict[str, Any], look: Look) -> 
 
 
 def similarity(label: str, relation: Relation) -> Figure:
-    """The last round that was kept."""
+    """Heat map of the last recorded round."""
     from matplotlib import pyplot
     from matplotlib.ticker import MaxNLocator
 

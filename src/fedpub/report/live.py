@@ -1,4 +1,4 @@
-"""The same page while runs go on: a small server for this machine only."""
+"""The same page, updated during runs, from a small server that only this machine can reach."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 class Source:
-    """The data of the folders as they are now; read again only when a file has changed."""
+    """The current data of the folders, read again only when a file has changed."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self._folders = list(folders)
@@ -52,14 +52,14 @@ def _fingerprint(folders: Sequence[Path]) -> list[tuple[str, int, int]]:
 
 
 def server(folders: Sequence[Path], port: int = 0) -> ThreadingHTTPServer:
-    """A server on 127.0.0.1, ready to serve; port 0 takes one that is free."""
+    """A server on 127.0.0.1, ready to serve; port 0 picks a free port."""
     source = Source(folders)
 
     class Handler(BaseHTTPRequestHandler):
         server_version, sys_version = "fedpub", ""
 
         def do_GET(self) -> None:
-            # A page elsewhere that points its name at this machine would ask with that name: it gets nothing.
+            # DNS rebinding: a foreign page whose name resolves to this machine sends that name as the host; refuse it.
             if not _is_loopback(self.headers.get("Host", "")):
                 return self._answer(HTTPStatus.FORBIDDEN, "text/plain", "this server answers to loopback names only\n")
             try:
@@ -86,11 +86,11 @@ def server(folders: Sequence[Path], port: int = 0) -> ThreadingHTTPServer:
             self.send_header("Content-Length", "0" if same else str(len(body)))
             self.end_headers()
             if not same and self.command != "HEAD":
-                with contextlib.suppress(ConnectionError):  # the reader has gone
+                with contextlib.suppress(ConnectionError):  # the browser has disconnected
                     self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            """The terminal is for the address alone."""
+            """Do nothing: the terminal shows only the address."""
 
     try:
         made = ThreadingHTTPServer(("127.0.0.1", port), Handler)

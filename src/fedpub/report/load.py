@@ -1,4 +1,4 @@
-"""Run directories as they are found, whole or damaged: what can be read, and a sentence for what cannot."""
+"""Read run directories, complete or damaged: the readable parts, and one sentence for each unreadable one."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from fedpub.store.directory import MAX_RELATED, read_rows
 from fedpub.store.record import Record, Row
 from fedpub.tasks import TASKS
 
-MAX_SNAPSHOTS = 60  # rounds of which the relations between clients are kept
-# What runs of one row of a table may differ in, or what the row already says.
+MAX_SNAPSHOTS = 60  # rounds whose relations between clients are kept
+# Settings in which the runs of a table row may differ, or that the row already shows.
 NOT_A_VARIANT = {"dataset", "scenario", "clients", "method", "options", "task", "seed", "data_seed"}
 NEEDED: dict[str, tuple[type, ...]] = {
     "metric": (str,),
@@ -41,7 +41,7 @@ Complain = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Place:
-    """What a method is measured on: a cell of a table."""
+    """A table cell: the data and task on which a method is measured."""
 
     task: str
     dataset: str
@@ -57,7 +57,7 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class Relation:
-    """What the server saw between clients: values [snapshot, client, client], NaN for who was absent."""
+    """Relations between clients as the server saw them: values [snapshot, client, client], NaN for absent clients."""
 
     name: str
     rounds: list[int]
@@ -66,7 +66,7 @@ class Relation:
 
 @dataclass(frozen=True, eq=False)
 class Loaded:
-    """One run, with whatever could be read of it."""
+    """One run, with the parts that could be read."""
 
     path: Path
     experiment: Experiment
@@ -75,8 +75,8 @@ class Loaded:
     finished: bool
     relations: list[Relation] = field(default_factory=list)
     environment: dict[str, Any] = field(default_factory=dict)
-    label: str = ""  # the method, with the settings that tell it from other runs of it
-    reference: str = ""  # the method that the comparison it belongs to was to test against, where it belongs to one
+    label: str = ""  # the method, with the settings that distinguish it from its other runs
+    reference: str = ""  # the method that its comparison, if any, tests against
 
     @property
     def place(self) -> Place:
@@ -85,13 +85,13 @@ class Loaded:
 
     @property
     def trial(self) -> tuple[int, int]:
-        """The seeds of training and of the data: runs of two methods are paired where both agree."""
+        """The seeds of training and of the data; runs of two methods are paired if both seeds agree."""
         seed = self.experiment.seed
         return seed, seed if self.experiment.data_seed is None else self.experiment.data_seed
 
 
 def load(folders: Sequence[Path]) -> tuple[list[Loaded], list[str]]:
-    """Every run in the folders, sorted by path, and one sentence for each thing that could not be read."""
+    """Every run in the folders, sorted by path, and one sentence for each part that could not be read."""
     complaints: list[str] = []
     runs = []
     for path in run_directories(folders):
@@ -106,7 +106,7 @@ def load(folders: Sequence[Path]) -> tuple[list[Loaded], list[str]]:
 
 
 def run_directories(folders: Sequence[Path]) -> list[Path]:
-    """The run directories in and below the folders; each once, in the order of their names."""
+    """The run directories in and below the folders, each once, sorted by name."""
     found: dict[Path, Path] = {}
     for folder in folders:
         if not folder.is_dir():
@@ -203,7 +203,7 @@ def _environment(file: Path, complain: Complain) -> dict[str, Any]:
 def _relations(
     path: Path, experiment: Experiment, rows: list[Row], finished: bool, complain: Complain
 ) -> list[Relation]:
-    """What the server noted between clients: as matrices, or as clusters, where two are related or not."""
+    """Relations that the server recorded: matrices, or clusters, in which two clients are related or not."""
     notes = algorithm_of(experiment).notes
     file, prefix = path / "relations.safetensors", ""
     saved = path / "checkpoint" / "state.safetensors"
@@ -229,7 +229,7 @@ def _changed(file: Path) -> int:
 
 
 def _matrices(file: Path, prefix: str) -> Iterator[Relation]:
-    """Only the rounds that are kept are read."""
+    """Read only the rounds that are kept."""
     with safetensors.safe_open(file, framework="numpy") as opened:
         for name in sorted(opened.keys()):
             if not name.startswith(prefix):
@@ -244,7 +244,7 @@ def _matrices(file: Path, prefix: str) -> Iterator[Relation]:
 
 
 def together(clusters: list[float]) -> np.ndarray:
-    """1 where two clients are in one cluster, 0 where not, NaN where one was absent."""
+    """1 if two clients share a cluster, 0 if not, NaN if either was absent."""
     own = np.asarray(clusters, dtype=float)
     own[own < 0] = np.nan
     same: np.ndarray = (own[:, None] == own).astype(float)
@@ -253,14 +253,14 @@ def together(clusters: list[float]) -> np.ndarray:
 
 
 def thinned(items: Sequence[int], most: int) -> list[int]:
-    """At most so many of the items, evenly spread, first and last among them."""
+    """At most that number of items, evenly spaced, including the first and the last."""
     if len(items) <= most:
         return list(items)
     return [items[int(index)] for index in np.unique(np.linspace(0, len(items) - 1, most).round())]
 
 
 def _labelled(runs: Sequence[Loaded]) -> list[Loaded]:
-    """Runs of one method on the same data with different settings get names that say what differs."""
+    """Add the settings that differ to the labels of one method's runs on the same data."""
     settings = [_settings(one.experiment) for one in runs]
     groups: dict[tuple[Place, str], list[dict[str, Any]]] = {}
     for one, own in zip(runs, settings, strict=True):
@@ -283,7 +283,7 @@ def _settings(experiment: Experiment) -> dict[str, Any]:
 
 
 def _without_repeats(runs: Sequence[Loaded], complain: Complain) -> list[Loaded]:
-    """One run per method, data and seeds: the first that is finished, else the first."""
+    """One run per method, data and seeds: the first finished one, or else the first."""
     kept: dict[tuple[Place, str, tuple[int, int]], Loaded] = {}
     for one in runs:
         key = (one.place, one.label, one.trial)

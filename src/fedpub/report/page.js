@@ -3,7 +3,7 @@
   let data = JSON.parse(document.getElementById("data").textContent);
   const root = document.documentElement;
   const at = (id) => document.getElementById(id);
-  // What the reader chose; it stays while a live page redraws itself.
+  // The reader's choices; they are kept when a live page redraws itself.
   const chosen = { cell: 0, relation: "", round: null, strict: 1, grouped: false, hidden: new Set(), sort: {}, open: new Set() };
 
   // ---- small tools --------------------------------------------------------------------------------------------
@@ -36,13 +36,13 @@
   const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
   const sum = (values) => values.reduce((total, value) => total + value, 0);
 
-  // Title, colour and dash of a method come with the data: `report/style.py` gives them out.
+  // Title, colour and dash of a method come with the data, from `report/style.py`.
   const look = (label) => data.looks[label] || { title: label, colour: 0, dash: [] };
   const titled = (label) => look(label).title;
   const methodColour = (label) => theme(`m${look(label).colour}`);
   const WIDTH = 1.8;
   const methodDash = (label) => (look(label).dash.length ? look(label).dash.map((part) => part * WIDTH).join(" ") : null);
-  // Places at least `gap` apart, in the order of those wanted and as near to them as can be.
+  // Positions as near as possible to those wanted, in the same order and at least `gap` apart.
   function apart(wanted, gap) {
     const order = wanted.map((_, i) => i).sort((a, b) => wanted[a] - wanted[b]), groups = [], places = [];
     for (const i of order) {
@@ -97,7 +97,7 @@
     const area = h("textarea", { readonly: true, "aria-label": "The table as text" });
     area.value = text;
     const box = h("div", { class: "toast", role: "dialog", "aria-label": "Copy the table" },
-      h("p", {}, "The browser does not let this page copy; select the text and copy it."), area,
+      h("p", {}, "The browser does not allow this page to copy; select the text and copy it yourself."), area,
       h("button", { type: "button", class: "quiet", onclick: () => box.remove() }, "Close"));
     document.body.append(box);
     area.select();
@@ -155,7 +155,7 @@
   const halo = () => ({ stroke: theme("card"), "stroke-width": 5, "paint-order": "stroke" });
   const word = (x, y, text, attributes) => s("text", { x, y, ...attributes }, text);
 
-  // columns: {head, text: is it words, value: what it is sorted by, show: what is read, mark: class}
+  // columns: {head, text: whether it is text, value: the sort key, show: the displayed content, mark: CSS class}
   function table(name, title, small, columns, rows) {
     const body = h("tbody");
     const shown = (column, row) => { const value = (column.show || column.value)(row); return value instanceof Node ? value.textContent : known(value) ? String(value) : ""; };
@@ -202,11 +202,11 @@
     at("facts").replaceChildren(...shown.map(([value, name]) => h("div", {}, h("dt", {}, name), h("dd", {}, String(value)))));
     const tasks = data.tables.map((one) => `${one.task.replace("-", " ")} (${one.metric})`);
     at("lead").textContent = `${tasks.join(" and ")[0].toUpperCase()}${tasks.join(" and ").slice(1)} on ${data.cells.length === 1 ? data.cells[0].name : plural(data.cells.length, "division") + " of " + plural(new Set(data.cells.map((one) => one.dataset)).size, "graph")}.`;
-    at("foot").textContent = `Written by fedpub ${data.version}. A cell is a graph, how it is divided, and the number of its clients.`;
+    at("foot").textContent = `Written by fedpub ${data.version}. A cell is a graph, the way it is divided, and the number of clients.`;
   }
   function complaints() {
     at("complaints").replaceChildren(...(data.complaints.length ? [h("section", { class: "box", "aria-labelledby": "complaints-title" },
-      h("h2", { id: "complaints-title" }, "What could not be read"), h("ul", {}, data.complaints.map((text) => h("li", {}, text))))] : []));
+      h("h2", { id: "complaints-title" }, "Unreadable or left out"), h("ul", {}, data.complaints.map((text) => h("li", {}, text))))] : []));
   }
   function summary() {
     const parts = [];
@@ -219,7 +219,7 @@
         { head: "State", text: true, value: (line) => line.note || "finished", mark: (line) => (line.note ? "open" : "") },
         { head: "Measured", value: (line) => line.mean, show: (line) => fixed(line.mean) + (known(line.deviation) ? `\u00a0±\u00a0${fixed(line.deviation)}` : ""), mark: (line) => (line.best ? "best" : line.finished ? "" : "open") },
         { head: "Seeds", value: (line) => line.seeds.length, show: (line) => (line.done === line.runs ? line.runs : `${line.done} of ${line.runs} done`), mark: (line) => (line.done === line.runs ? "" : "open") },
-        { head: "Baseline", title: `What predicting without learning gives: ${one.baseline}`, value: (line) => line.baseline, show: (line) => fixed(line.baseline), mark: (line) => (known(line.baseline) && line.mean <= line.baseline ? "bad" : "") },
+        { head: "Baseline", title: `Result of predicting without learning: ${one.baseline}`, value: (line) => line.baseline, show: (line) => fixed(line.baseline), mark: (line) => (known(line.baseline) && line.mean <= line.baseline ? "bad" : "") },
         { head: "Paper", value: (line) => line.paper, show: (line) => fixed(line.paper) },
         { head: "Difference", value: (line) => line.difference, show: (line) => signed(line.difference) },
         { head: "Ours ≥ paper", value: (line) => (known(line.reached) ? Number(line.reached) : null), show: (line) => verdict(line.reached), mark: (line) => (known(line.reached) ? (line.reached ? "good" : "bad") : "") },
@@ -292,7 +292,7 @@
       const height = key.height + (side ? tall : 2 * tall + 8);
       const panels = kinds.map(([kind, title], index) => {
         const x0 = side ? index * (wide + gap) : 0, y0 = key.height + (side ? 0 : index * (tall + 8));
-        // Names at the ends of the lines, where they leave room for the lines.
+        // Names at the ends of the lines, if they leave enough room for the lines.
         const longest = Math.max(...visible.map((label) => titled(label).length), 0), named = (index || !side) && 6.6 * longest < wide / 3;
         const right = named ? wide - 22 - 6.6 * longest : wide - 8;
         const x = scale(1, last, left, right), y = scale(low - pad, high + pad, tall - 34, 26);
@@ -336,7 +336,7 @@
 
   function clients() {
     const here = cell(), labels = Object.keys(here.gains);
-    if (!labels.length) return at("clients-body").replaceChildren(h("p", { class: "note" }, "There is no other method with a local run of the same data and seed in this cell, so nothing can be compared: run the method local as well."));
+    if (!labels.length) return at("clients-body").replaceChildren(h("p", { class: "note" }, "No method of this cell has a local run with the same data and seed to compare with: run the method local as well."));
     const marks = Object.fromEntries(labels.map((label) => [label, here.gains[label].flatMap((one) => one.gains.map((gain, client) => ({ seed: one.seed, client, gain }))).filter((mark) => known(mark.gain))]));
     const rows = () => [["method", "seed", "client", "gain_over_local"], ...labels.flatMap((label) => marks[label].map((mark) => [label, mark.seed, mark.client, mark.gain]))];
     function draw(width) {
@@ -375,7 +375,7 @@
       { head: "Mean", value: (line) => line.mean, show: (line) => signed(line.mean), mark: (line) => (line.mean > 0 ? "good" : line.mean < 0 ? "bad" : "") },
       { head: "Highest", value: (line) => line.most, show: (line) => signed(line.most) },
       { head: "Lowest", value: (line) => line.worst.gain, show: (line) => signed(line.worst.gain) },
-      { head: "Lowest is", text: true, value: (line) => `client ${line.worst.client}, seed ${line.worst.seed}` },
+      { head: "Lowest at", text: true, value: (line) => `client ${line.worst.client}, seed ${line.worst.seed}` },
     ];
     at("clients-body").replaceChildren(figure("gains", "Gain over local, client by client", here.name, draw, rows, false), table("gains", "Better and worse than local", `${here.name}; in points of ${here.metric}`, columns, lines));
   }
@@ -404,7 +404,7 @@
     for (let i = 0; i < clients; i++) for (let j = i + 1; j < clients; j++) { const value = (values[i * clients + j] + values[j * clients + i]) / 2; if (!Number.isNaN(value)) found.push([i, j, value]); }
     return found;
   }
-  // Joined are those whose similarity is so many deviations above the mean of all pairs; clusters are joined as they are.
+  // Pairs are joined from that number of deviations above the mean of all pairs; clusters are taken as they are.
   function communities(relation, values) {
     const all = pairs(values, relation.clients), numbers = all.map((pair) => pair[2]);
     const middle = numbers.length ? mean(numbers) : 0, spread = numbers.length ? Math.sqrt(mean(numbers.map((value) => (value - middle) ** 2))) : 0;
@@ -417,7 +417,7 @@
     for (let i = 0; i < relation.clients; i++) { const top = find(i); groups.set(top, [...(groups.get(top) || []), i]); }
     return { edges, limit, groups: [...groups.values()].sort((a, b) => b.length - a.length || a[0] - b[0]) };
   }
-  // Places of the clients: a force layout of the last round, from a circle, so that it is the same every time.
+  // Positions of the clients: a force layout of the last round that starts from a circle, so that it is deterministic.
   function layout(relation) {
     const count = relation.clients, last = matrices(relation).at(-1), { edges } = communities(relation, last);
     const x = Array.from({ length: count }, (_, i) => Math.cos((2 * Math.PI * i) / count)), y = Array.from({ length: count }, (_, i) => Math.sin((2 * Math.PI * i) / count) * 1.0001);
@@ -446,7 +446,7 @@
   function similarity() {
     stopPlaying();
     const here = cell(), body = at("similarity-body");
-    if (!here.relations.length) return body.replaceChildren(h("p", { class: "note" }, "No run of this cell has relations between clients: FED-PUB notes similarities, GCFL its clusters."));
+    if (!here.relations.length) return body.replaceChildren(h("p", { class: "note" }, "No run of this cell has relations between clients: FED-PUB records similarities, GCFL its clusters."));
     const relation = here.relations.find((one) => relationName(one) === chosen.relation) || here.relations[0];
     const all = matrices(relation), count = relation.clients, clusters = relation.name === "same cluster";
     if (chosen.round === null || chosen.round >= all.length) chosen.round = all.length - 1;
@@ -467,7 +467,7 @@
       };
       let where = [0, 0];
       const place = (event) => { const box = surface.getBoundingClientRect(), limit = (value) => Math.min(count - 1, Math.max(0, value)); where = [limit(Math.floor(((event.clientY - box.top) / box.height) * count)), limit(Math.floor(((event.clientX - box.left) / box.width) * count))]; showTip(read(...where), event.clientX, event.clientY); };
-      const surface = s("rect", { x: left, y: 4, width: size, height: size, fill: "transparent", tabindex: 0, role: "application", "aria-label": "Heat map; the arrow keys read it", "data-reads": true, onpointermove: place, onpointerdown: place,
+      const surface = s("rect", { x: left, y: 4, width: size, height: size, fill: "transparent", tabindex: 0, role: "application", "aria-label": "Heat map; read it with the arrow keys", "data-reads": true, onpointermove: place, onpointerdown: place,
         onpointerleave: () => { frame.setAttribute("visibility", "hidden"); hideTip(); },
         onkeydown: (event) => { const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key]; if (!step) return; event.preventDefault(); where = where.map((value, i) => Math.min(count - 1, Math.max(0, value + step[i]))); read(...where); } });
       const every = Math.ceil(count / Math.max(4, Math.floor(size / 19)));
@@ -475,7 +475,7 @@
       let squares;
       if (count <= 64) {
         squares = listed.flatMap((i, row) => listed.map((j, column) => { const value = values[i * count + j]; return s("rect", { x: (left + column * step).toFixed(2), y: (4 + row * step).toFixed(2), width: (step + 0.4).toFixed(2), height: (step + 0.4).toFixed(2), fill: Number.isNaN(value) ? theme("faint") : colour(share(value)), "shape-rendering": "crispEdges", "data-value": Number.isNaN(value) ? "" : value.toFixed(4) }); }));
-      } else { // so many squares would make the slider slow: one picture
+      } else { // too many squares would slow down the slider: draw one image
         const picture = document.createElement("canvas"), pen = picture.getContext("2d");
         picture.width = picture.height = count;
         listed.forEach((i, row) => listed.forEach((j, column) => { const value = values[i * count + j]; pen.fillStyle = Number.isNaN(value) ? theme("faint") : colour(share(value)); pen.fillRect(column, row, 1, 1); }));
@@ -489,7 +489,7 @@
       say.heat = chosen.round;
       return canvas(width, below + 22, `Similarities of ${count} clients in round ${relation.rounds[chosen.round]}`, s("g", { transform: `translate(${Math.max(0, (width - size - left - 6) / 2)},0)` }, squares, numbers, key, frame, surface));
     }, heatRows);
-    const graph = figure("communities", "Communities that were found", clusters ? "Clients of one cluster are joined" : "Joined: similarity well above the mean of all pairs", (width, line) => {
+    const graph = figure("communities", "Communities found", clusters ? "Clients of one cluster are joined" : "Joined: similarity well above the mean of all pairs", (width, line) => {
       const values = all[chosen.round], { edges, limit, groups } = communities(relation, values);
       const height = Math.min(width, 540), radius = count <= 30 ? 13 : count <= 80 ? 9 : 5, pad = radius + 6;
       const fit = (list, to) => { const low = Math.min(...list), high = Math.max(...list); return list.map((value) => (high - low < 1e-6 ? to / 2 : pad + ((value - low) / (high - low)) * (to - 2 * pad))); };
@@ -499,7 +499,7 @@
       const strongest = Math.max(...edges.map((edge) => edge[2]), limit + 1e-9);
       const several = groups.filter((members) => members.length > 1), alone = groups.filter((members) => members.length === 1).flat();
       const words = several.slice(0, 8).map((members) => (members.length > 12 ? `${members.slice(0, 12).join(", ")} … (${members.length})` : members.join(", "))).join("  |  ");
-      line.textContent = `Round ${relation.rounds[chosen.round]}: ${plural(several.length, "group")}${words ? `: ${words}` : ""}${alone.length ? `; alone: ${alone.slice(0, 20).join(", ")}${alone.length > 20 ? " …" : ""}` : ""}.${clusters ? "" : ` Joined from ${fixed(limit, 3)} on.`}`;
+      line.textContent = `Round ${relation.rounds[chosen.round]}: ${plural(several.length, "group")}${words ? `: ${words}` : ""}${alone.length ? `; alone: ${alone.slice(0, 20).join(", ")}${alone.length > 20 ? " …" : ""}` : ""}.${clusters ? "" : ` Joined from ${fixed(limit, 3)} upwards.`}`;
       return canvas(width, height, `${plural(several.length, "group")} of clients in round ${relation.rounds[chosen.round]}`,
         edges.map(([i, j, value]) => s("line", { x1: x[i].toFixed(1), y1: y[i].toFixed(1), x2: x[j].toFixed(1), y2: y[j].toFixed(1), stroke: group.get(i) === group.get(j) ? tint(i) : shade(0.5), "stroke-width": 1.2, opacity: (clusters ? 0.3 : 0.35 + (0.45 * (value - limit)) / (strongest - limit)).toFixed(2) })),
         x.map((_, i) => s("g", { "data-tip": `Client ${i}: ${groups[group.get(i)].length === 1 ? "alone" : `with ${groups[group.get(i)].filter((one) => one !== i).slice(0, 12).join(", ")}`}`, "data-group": group.get(i) },
@@ -530,7 +530,7 @@
 
   function cost() {
     const here = cell(), lines = Object.entries(here.costs).map(([method, one]) => ({ method, ...one })).filter((line) => known(line.up));
-    if (!lines.length) return at("cost-body").replaceChildren(h("p", { class: "note" }, "No run of this cell has counted anything yet."));
+    if (!lines.length) return at("cost-body").replaceChildren(h("p", { class: "note" }, "No run of this cell has counted any bytes yet."));
     const draw = (width) => {
       const longest = Math.max(...lines.map((line) => titled(line.method).length)), narrow = width < Math.max(560, 24 * longest), left = narrow ? 46 : 74 + 7.8 * longest, row = narrow ? 66 : 48, most = Math.max(...lines.flatMap((line) => [line.up, line.down]), 1e-9);
       const height = lines.length * row + 44, x = scale(0, most, left, width - 74);
@@ -549,7 +549,7 @@
     };
     const judged = lines.filter((line) => known(line.test)), best = here.frontier.map((label) => judged.find((line) => line.method === label)).filter(Boolean);
     const drawBytes = (width) => {
-      // Points are numbered by rank: their names, which may be long and close to each other, are in a list.
+      // Points are numbered by rank; their names, which could be long and overlap, are in a list.
       const ranked = [...judged].sort((a, b) => b.test - a.test), longest = Math.max(...ranked.map((line) => titled(line.method).length)), list = 34 + 7.4 * longest;
       const beside = width > list + 360, plot = 330, height = beside ? Math.max(plot, ranked.length * 20 + 30) : plot + ranked.length * 20 + 14;
       const left = 46, right = beside ? width - list : width - 14, bottom = plot - 46, most = Math.max(...judged.map((line) => line.up), 1e-9) * 1.06;
@@ -557,7 +557,7 @@
       const low = Math.min(...values) - pad, high = Math.max(...values) + pad, x = scale(0, most, left + 10, right - 10), y = scale(low, high, bottom, 14);
       const grid = [ticks(0, most, width < 560 ? 3 : 6).map((value) => [s("line", { x1: x(value), x2: x(value), y1: 14, y2: bottom, stroke: theme("line") }), word(x(value), bottom + 17, value.toLocaleString("en"), { "text-anchor": "middle", fill: theme("soft"), "font-size": 11 })]),
         ticks(low, high, 6).map((value) => [s("line", { x1: left, x2: right, y1: y(value), y2: y(value), stroke: theme("line") }), word(left - 6, y(value) + 4, shortNumber(value), { "text-anchor": "end", fill: theme("soft"), "font-size": 11 })])];
-      // From each point on it costs nothing to stay with that method until the next better one.
+      // A step function: with a larger budget one keeps a method until the next better one is affordable.
       const steps = best.map((line, i) => (i ? `H${x(line.up)}V${y(line.test)}` : `M${x(line.up)} ${y(line.test)}`)).join("") + `H${right}`;
       const mark = (line, cx, cy) => [s("circle", { cx, cy, r: 8.5, fill: methodColour(line.method), stroke: theme("card"), "stroke-width": 1.5 }), word(cx, cy + 3.5, ranked.indexOf(line) + 1, { "text-anchor": "middle", fill: theme("card"), "font-size": 10, "font-weight": 700 })];
       const points = [...ranked].reverse().map((line) => s("g", { "data-tip": `${titled(line.method)}: ${fixed(line.test)} with ${megabytes(line.up)} MB up`, "data-point": line.method }, mark(line, x(line.up), y(line.test))));
@@ -566,7 +566,7 @@
         return [mark(line, cx, cy), word(cx + 15, cy + 4, titled(line.method), { "font-size": 11.5, "font-weight": best.includes(line) ? 600 : 400 })];
       });
       return canvas(width, height, `Test ${here.metric} against megabytes sent up on ${here.name}`, grid, best.length > 1 && s("path", { d: steps, fill: "none", stroke: theme("soft"), "stroke-width": 1.4, "stroke-dasharray": "5 4" }), points, names,
-        word((left + right) / 2, plot - 8, "MB that all clients send up in a run", { "text-anchor": "middle", fill: theme("soft"), "font-size": 11 }));
+        word((left + right) / 2, plot - 8, "MB sent up by all clients in a run", { "text-anchor": "middle", fill: theme("soft"), "font-size": 11 }));
     };
     const columns = [
       { head: "Method", text: true, value: (line) => titled(line.method), show: (line) => methodWord(line.method) },
@@ -576,7 +576,7 @@
       { head: "Seconds", value: (line) => line.seconds, show: (line) => fixed(line.seconds, 1) },
     ];
     at("cost-body").replaceChildren(
-      judged.length > 1 ? figure("bytes", `${here.metric[0].toUpperCase()}${here.metric.slice(1)} against bytes`, `${here.name}; in percent, mean over seeds; the dashed line: nothing is better for fewer bytes`, drawBytes, () => [["method", "test", "mb_up", "on_the_line"], ...judged.map((line) => [line.method, line.test, line.up, best.includes(line) ? "yes" : "no"])], false) : "",
+      judged.length > 1 ? figure("bytes", `${here.metric[0].toUpperCase()}${here.metric.slice(1)} against bytes`, `${here.name}; in percent, mean over seeds; dashed line: no method is better for fewer bytes`, drawBytes, () => [["method", "test", "mb_up", "on_the_line"], ...judged.map((line) => [line.method, line.test, line.up, best.includes(line) ? "yes" : "no"])], false) : "",
       figure("cost", "Megabytes per run", `${here.name}; mean over seeds`, draw, () => [["method", "zeros_percent", "mb_up", "mb_down", "setup_mb_up", "setup_mb_down", "seconds"], ...lines.map((line) => [line.method, line.sparsity, line.up, line.down, line.setup_up, line.setup_down, line.seconds])], false),
       table("cost", "Sparsity, bytes and time", `${here.name}; per run, mean over seeds`, columns, lines));
   }
@@ -615,7 +615,7 @@
     convergence(); clients(); similarity(); cost();
     redraw();
   }
-  // Drawing anew leaves focus and scrolled tables where they were.
+  // Redrawing keeps the focus and the scroll positions.
   function drawAll() {
     const focused = document.activeElement?.id, top = scrollY;
     const tables = () => [...document.querySelectorAll("[data-table]")].map((one) => [one.dataset.table, one.querySelector(".scroll")]);
@@ -640,7 +640,7 @@
   setTheme(remembered || (prefersDark.matches ? "dark" : "light"));
   at("theme").addEventListener("click", () => {
     remembered = root.dataset.theme === "dark" ? "light" : "dark";
-    try { localStorage.setItem("fedpub-theme", remembered); } catch { /* then it lasts until the page is closed */ }
+    try { localStorage.setItem("fedpub-theme", remembered); } catch { /* then the choice lasts until the page is closed */ }
     setTheme(remembered);
     drawAll();
   });
@@ -676,10 +676,10 @@
           }
         }
         const open = data.runs.filter((run) => !run.finished).length;
-        if (answer.ok || answer.status === 304) say(open ? `live, ${plural(open, "run")} going on` : "live, all runs are finished");
-        else say("the runs cannot be read now", true);
+        if (answer.ok || answer.status === 304) say(open ? `live, ${plural(open, "run")} in progress` : "live, all runs finished");
+        else say("the runs cannot be read at the moment", true);
       } catch {
-        say("the server has ended", true);
+        say("the server has stopped", true);
       }
       setTimeout(poll, 1500);
     };

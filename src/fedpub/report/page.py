@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs nothing else: style, script and data are inside it."""
+"""The report as one self-contained HTML file, with style, script and data inside."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from fedpub.report.style import DARK_COLOURS, colour_variables
 
 
 def page(data: dict[str, Any]) -> str:
-    """The page. What users named goes into the data only, and from there to the screen as text, never as markup."""
+    """The page. Names chosen by users appear only in the data, and are displayed as text, never as markup."""
     parts = resources.files("fedpub.report")
     template, style, script = (
         parts.joinpath(name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "page.js")
     )
     style = style.replace("/* light */", colour_variables()).replace("/* dark */", colour_variables(DARK_COLOURS))
-    # The data comes last: whatever stands in it is not looked at for a place to fill in.
+    # The data is inserted last, so that a placeholder inside it is not replaced.
     filled = template.replace("/* page.css */", style).replace("/* page.js */", script)
     return filled.replace("/* data */", embedded(data))
 
@@ -26,7 +26,7 @@ def dumped(data: dict[str, Any]) -> str:
 
 
 def embedded(data: dict[str, Any]) -> str:
-    """JSON that can stand in a script element: no character of it can end the element or begin a comment."""
+    """JSON that is safe inside a script element: nothing in it can end the element or start a comment."""
     text = dumped(data)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")

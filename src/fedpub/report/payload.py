@@ -1,4 +1,4 @@
-"""All that the page shows, as JSON can hold it."""
+"""JSON-ready data for the page."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from fedpub.report.text import titled
 from fedpub.tasks import TASKS
 from fedpub.version import __version__
 
-MAX_VALUES = 1_000_000  # of all relations together: about 3 MB of the page
+MAX_VALUES = 1_000_000  # in all relations together: about 3 MB of the page
 MISSING = 65535
 
 
 def payload(runs: Sequence[Loaded], complaints: Sequence[str], live: bool = False) -> dict[str, Any]:
-    """All that the page shows, as JSON can hold it."""
+    """All data shown on the page, in a form that JSON can hold."""
     names = cell_names(runs)
     places = sorted(names)
     environments: list[dict[str, Any]] = []
@@ -83,7 +83,7 @@ def _cell(runs: Sequence[Loaded], place: Place, name: str, snapshots: int) -> di
             if group[0].experiment.method != "local" and (found := gains(group, groups.get("local", [])))
         },
         "costs": cost,
-        # The oracle sends nothing as it is no federation.
+        # The oracle is not a federation and sends nothing.
         "frontier": frontier({label: cost[label] for label in cost if groups[label][0].experiment.method != "oracle"}),
         "relations": [
             {
@@ -99,7 +99,7 @@ def _cell(runs: Sequence[Loaded], place: Place, name: str, snapshots: int) -> di
 
 
 def packed(rounds: Sequence[int], values: np.ndarray, snapshots: int) -> dict[str, Any]:
-    """Matrices as 16-bit steps between their least and greatest value, in base64: small and exact to 1e-5."""
+    """Matrices in base64, as 16-bit steps between the smallest and largest value: compact, and exact to 1e-5."""
     kept = thinned(range(len(rounds)), snapshots) if snapshots > 1 else [len(rounds) - 1]
     chosen = values[kept]
     known = np.isfinite(chosen)
@@ -118,7 +118,7 @@ def packed(rounds: Sequence[int], values: np.ndarray, snapshots: int) -> dict[st
 
 
 def clean(value: Any) -> Any:
-    """Numbers as JSON can hold them and people read them: no NaN, six digits."""
+    """Numbers rounded to six digits; NaN and infinity, which JSON lacks, become None."""
     if isinstance(value, dict):
         return {str(key): clean(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""The numbers that the paper reports, in percent."""
+"""Numbers reported in the paper, in percent."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _rows(name: str) -> list[dict[str, str]]:
 def published(
     method: str, dataset: str, scenario: str, clients: int | None, task: str = "node-classification"
 ) -> Published | None:
-    """What the paper has for a method in a cell, whichever table holds it; None where it has nothing."""
+    """The paper's value for a method in a cell, from any of its tables; None if there is none."""
     if clients is None:
         return None
     known = (tables().get((name, dataset, scenario, clients, method)) for name in TASKS[task].published)

@@ -1,8 +1,8 @@
 """How methods look: one colour, dash and marker each, in the page, in figures, in notebooks and in the paper's recipes.
 
-A method's look follows from its place in `METHODS`; no method has an entry here. The ten colours are Okabe and Ito's,
-moved until any two of them differ by at least 10 (CIEDE2000) for normal, deuteranopic and protanopic eyes, and by at
-least 18 where two methods of the package share a dash; `tests/report/test_style.py` measures it. The dashes repeat
+A method's look follows from its position in `METHODS`; no method has an entry here. The ten colours are Okabe and
+Ito's, moved until any two of them differ by at least 10 (CIEDE2000) for normal, deuteranopic and protanopic eyes, and
+by at least 18 if two methods of the package share a dash; `tests/report/test_style.py` measures it. The dashes repeat
 every three places and the colours every ten, so the first thirty looks differ.
 """
 
@@ -17,7 +17,7 @@ from fedpub.algorithms import METHODS, title_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# On a light and on a dark ground, in the order of the methods.
+# On a light and on a dark background, in the order of the methods.
 COLOURS = (
     "#7b7a74", "#0871b0", "#09aef6", "#da9702", "#1ea36b", "#512800", "#d17bbc", "#000000", "#d54412", "#651157",
 )  # fmt: skip
@@ -26,7 +26,7 @@ DARK_COLOURS = (
 )  # fmt: skip
 DASHES: tuple[tuple[float, ...], ...] = ((4.0, 1.6), (1.2, 1.2), ())  # lengths on and off in line widths; () is solid
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-GUIDE = "#888888"  # of lines that are no method's
+GUIDE = "#888888"  # for lines that belong to no method
 
 STYLE: dict[Any, Any] = {
     "font.size": 8,
@@ -37,7 +37,7 @@ STYLE: dict[Any, Any] = {
     "axes.linewidth": 0.6,
     "axes.titlesize": 8,
     "legend.frameon": False,
-    "text.parse_math": False,  # a dollar sign in a name is one
+    "text.parse_math": False,  # a dollar sign in a name is printed as such
     "lines.linewidth": 1.2,
     "xtick.major.width": 0.6,
     "ytick.major.width": 0.6,
@@ -48,7 +48,7 @@ STYLE: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Look:
-    """A place in the palette."""
+    """A position in the palette."""
 
     place: int
 
@@ -77,7 +77,7 @@ def method_of(label: str) -> str:
 
 
 def looks(labels: Iterable[str]) -> dict[str, Look]:
-    """The look of every label: a method's own for its first variant; others get free ones, in colours not yet used."""
+    """The look of every label: a method's own for its first variant, unused looks and colours for the others."""
     labels, order = list(labels), list(METHODS)
     found: dict[str, Look] = {}
     for label in labels:
@@ -98,14 +98,14 @@ def _free(taken: Sequence[Look]) -> Look:
 
 
 def colour_variables(colours: Sequence[str] = COLOURS) -> str:
-    """The palette as variables of a style sheet, `--m0` to `--m9`."""
+    """The palette as CSS variables, `--m0` to `--m9`."""
     return " ".join(f"--m{place}: {colour};" for place, colour in enumerate(colours))
 
 
 def label_ends(panel: Axes, ends: Mapping[str, tuple[float, float, str]], size: float = 7.0) -> None:
-    """Name lines beside their last points (x, y, colour), to the right of the panel; names are moved apart to be read.
+    """Label lines to the right of the panel, at their last points (x, y, colour); labels are moved apart to be legible.
 
-    To be called when all lines are drawn: it fixes the range of the values.
+    Call it after all lines are drawn: it fixes the range of the values.
     """
     low, high = panel.get_ylim()
     panel.set_ylim(low, high)
@@ -127,9 +127,9 @@ def label_ends(panel: Axes, ends: Mapping[str, tuple[float, float, str]], size: 
 
 
 def apart(wanted: Sequence[float], gap: float) -> list[float]:
-    """Places in the order of those wanted and as near to them as can be, at least `gap` from each other."""
+    """Positions as near as possible to those wanted, in the same order and at least `gap` apart."""
     order = sorted(range(len(wanted)), key=lambda index: wanted[index])
-    groups: list[tuple[float, int]] = []  # the middle of a group, and how many stand in it
+    groups: list[tuple[float, int]] = []  # the middle of a group, and its size
     for index in order:
         groups.append((wanted[index], 1))
         while len(groups) > 1 and groups[-1][0] - groups[-2][0] < gap * (groups[-1][1] + groups[-2][1]) / 2:

@@ -24,23 +24,23 @@ class Line:
     """A method in a cell, over its seeds; in percent."""
 
     place: Place
-    cell: str  # what people call it
+    cell: str  # its displayed name
     method: str
-    seeds: tuple[int, ...]  # that the mean is over
+    seeds: tuple[int, ...]  # over which the mean is taken
     mean: float | None
     deviation: float | None  # None for a single seed
     paper: float | None
-    difference: float | None  # ours less the paper's
-    reached: bool | None  # ours ≥ paper, to the two decimals that the paper prints; nothing before the end
-    baseline: float | None  # what the metric is without learning anything
+    difference: float | None  # ours minus the paper's
+    reached: bool | None  # ours ≥ paper, to the two decimals that the paper prints; None until the runs are finished
+    baseline: float | None  # the metric without any learning
     p_value: float | None  # over seeds, against the table's reference (`fedpub.runs.significance`); None for itself
     better_than_local: float | None  # share of clients
     worst_client: float | None
     runs: int
     done: int  # of these runs
-    finished: bool  # False: the mean is from runs that were not yet done
-    note: str  # what is unfinished, or not above the baseline
-    best: bool = False  # of its cell, among the finished (`fedpub.report.text.best`)
+    finished: bool  # False: the mean is over unfinished runs
+    note: str  # unfinished runs, or a result that is not above the baseline
+    best: bool = False  # in its cell, among the finished methods (`fedpub.report.text.best`)
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,13 @@ class Average:
 
 @dataclass(frozen=True)
 class TaskTable:
-    """Everything of one task. Tasks have different metrics: nothing is averaged across them."""
+    """The results of one task. Tasks have different metrics, so nothing is averaged across them."""
 
     task: str
     metric: str
     cells: int
     baseline: str  # its name
-    reference: str  # the method that the others are tested against: the one that was named first
+    reference: str  # the method that the others are tested against: the one named first
     lines: list[Line]
     averages: list[Average]
 
@@ -85,14 +85,14 @@ def tables(runs: Sequence[Loaded]) -> list[TaskTable]:
 
 
 def reference(runs: Sequence[Loaded]) -> str:
-    """What the others are tested against: the method that a comparison named first, else the first of the package."""
+    """The method that the others are tested against: the first one of a comparison, or else of the package."""
     labels = methods(runs)
     asked = next((one.reference for one in runs if one.reference), "")
     return next((one.label for one in runs if one.experiment.method == asked), labels[0] if labels else "")
 
 
 def cell_names(runs: Iterable[Loaded]) -> dict[Place, str]:
-    """What to call the cells: a graph file by its name alone, where no other has the same."""
+    """Displayed names of the cells; a graph file is named without its folder if that is unique."""
     runs = list(runs)
     stems: dict[str, set[str]] = {}
     for one in runs:
@@ -111,21 +111,21 @@ def num_clients(one: Loaded) -> int:
 
 
 def methods(runs: Iterable[Loaded]) -> list[str]:
-    """The methods in the order of the package, variants beside each other."""
+    """The methods in the order of the package, variants next to each other."""
     order = list(METHODS)
     found = {one.label: order.index(one.experiment.method) for one in runs}
     return sorted(found, key=lambda label: (found[label], label))
 
 
 def counted(runs: Iterable[Loaded]) -> list[Loaded]:
-    """The runs that a mean is over: the finished ones, or what there is where none is finished; by seed."""
+    """The runs that a mean is taken over, sorted by seed: the finished ones, or all of them if none is finished."""
     known = [one for one in runs if one.summary is not None]
     chosen = [one for one in known if one.finished] or known
     return sorted(chosen, key=lambda one: one.trial)
 
 
 def values_by_trial(runs: Iterable[Loaded]) -> dict[tuple[Place, tuple[int, int]], float]:
-    """The finished runs' test values, in percent."""
+    """Test values of the finished runs, in percent."""
     done = ((one, in_percent(one.summary["test"])) for one in runs if one.summary and one.finished)
     return {(one.place, one.trial): value for one, value in done if value is not None}
 
@@ -176,7 +176,7 @@ def _cell_lines(runs: Sequence[Loaded], place: Place, names: dict[Place, str]) -
 
 
 def _note(group: Sequence[Loaded]) -> str:
-    """What is unfinished in a method's runs."""
+    """A note on a method's unfinished runs."""
     open_runs = [one for one in group if not one.finished]
     parts = []
     for one in open_runs:
@@ -198,7 +198,7 @@ def _better(own: Sequence[Loaded], local: dict[tuple[int, int], Loaded]) -> floa
 
 
 def _averages(runs: Sequence[Loaded], lines: Sequence[Line], against: str) -> list[Average]:
-    """Over the cells in which every method has only finished runs, so that averages can be compared."""
+    """Averages over the cells in which all runs of every method are finished, so that they can be compared."""
     done = {(line.method, line.place): line for line in lines if line.finished and line.mean is not None}
     labels = [label for label in methods(runs) if any(own == label for own, _ in done)]
     places = [place for place in dict.fromkeys(line.place for line in lines) if all((x, place) in done for x in labels)]

@@ -1,4 +1,4 @@
-"""The summary table as Markdown and as LaTeX, from the same words."""
+"""The summary table as Markdown and as LaTeX, with the same text."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SPECIAL = {
 
 
 def markdown(tables: Sequence[TaskTable]) -> str:
-    """A table per task, and one of averages where there are several cells."""
+    """A table per task, plus one of averages if there are several cells."""
     blocks = []
     for table in tables:
         blocks += [f"**{escaped(caption(table))}**", markdown_table(HEADS, lines(table, escaped, bold), words=2)]
@@ -60,7 +60,7 @@ def markdown(tables: Sequence[TaskTable]) -> str:
 
 
 def latex(tables: Sequence[TaskTable]) -> str:
-    """The same with the rules of the booktabs package."""
+    """The same tables, with rules from the booktabs package."""
     blocks = ["% \\usepackage{booktabs}"]
     for table in tables:
         blocks.append(_latex(caption(table), HEADS, 2, lines(table, escaped_latex, bold_latex), notes(table)))

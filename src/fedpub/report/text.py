@@ -1,8 +1,8 @@
-"""Numbers, p-values and tables as text: the one place, for reports, terminals, notebooks and the paper's recipes.
+"""Numbers, p-values and tables as text, for reports, terminals, notebooks and the paper's recipes.
 
-Bold is the best in its cell: the highest mean, and all that show the same two decimals. The oracle is never bold, as no
-federation can have it, and a method that nothing is compared with is not either. What is level with the best within
-noise is not bold: the p-values beside it tell.
+Bold marks the best of its cell: the highest mean, and all that show the same two decimals. The oracle is never bold,
+since no federation can train it, and neither is the only method of a cell. A method that ties with the best within
+noise is not bold: the p-values show such ties.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BOLD = "bold is best, the oracle aside"
 
 
 def titled(label: str) -> str:
-    """A label with its method's title, as `FED-PUB (tau=5.0)`; a name that no method has stays what it is."""
+    """A label with its method's title, as `FED-PUB (tau=5.0)`; a name that no method has is left unchanged."""
     name, variant, rest = label.partition(" (")
     return title_of(name) + variant + rest
 
@@ -27,7 +27,7 @@ def number(value: float | None) -> str:
 
 
 def spread(mean: float | None, deviation: float | None = None) -> str:
-    """A mean with its deviation; one seed has none."""
+    """A mean with its deviation; a single seed has no deviation."""
     return number(mean) + ("" if deviation is None or not number(mean) else f" ± {deviation:.2f}")
 
 
@@ -36,7 +36,7 @@ def signed(value: float | None) -> str:
 
 
 def percent(share: float | None) -> str:
-    """A metric, which is between 0 and 1."""
+    """A metric between 0 and 1, in percent."""
     return "none" if share is None else f"{100 * share:.2f} %"
 
 
@@ -51,7 +51,7 @@ def p_value(value: float | None) -> str:
 
 
 def best(cell: Mapping[str, float | None]) -> set[str]:
-    """The labels that are bold among the methods of a cell."""
+    """The labels shown in bold among the methods of a cell."""
     known = {
         label: round(value, 2)
         for label, value in cell.items()
@@ -61,13 +61,13 @@ def best(cell: Mapping[str, float | None]) -> set[str]:
 
 
 def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> str:
-    """The first `words` columns are words, the others numbers."""
+    """A table whose first `words` columns are text and the others numbers."""
     aligned = ["---" if place < words else "---:" for place in range(len(heads))]
     return "\n".join(f"| {' | '.join(row)} |" for row in (heads, aligned, *rows))
 
 
 def escaped(text: str) -> str:
-    """Markdown in which nothing in a name is markup."""
+    """The text with its Markdown markup escaped."""
     flat = " ".join(text.split())
     return "".join(f"\\{character}" if character in "\\|`*_[]<>" else character for character in flat)
 
