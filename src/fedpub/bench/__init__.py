@@ -1,1 +1,1 @@
-"""How fast things are: medians after a warm-up, ratios in one run, shares of the roofline."""
+"""Benchmarks: medians after a warm-up, ratios within one run, shares of the roofline."""

@@ -1,4 +1,4 @@
-"""FED-PUB's server step: over all clients, and over the most similar ones only."""
+"""Benchmark of FED-PUB's server step, over all clients and over only the most similar ones."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from fedpub.core.rng import torch_stream
 from fedpub.core.tree import State, tree
 from fedpub.experiment import Experiment
 
-COMMUNITIES = 10  # of clients: those of one have similar embeddings
+COMMUNITIES = 10  # clients of one community have similar embeddings
 
 
 def bench_aggregate(
     clients: tuple[int, ...], features: int, neighbours: tuple[int, ...], repeats: int, device: str
 ) -> list[Timing]:
-    """Seconds of a server step, and what leaving clients out changes."""
+    """Seconds per server step, and the error from leaving clients out."""
     found: list[Timing] = []
     place = torch.device(device)
     machine = measure(place, torch.float32)

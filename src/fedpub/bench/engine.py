@@ -1,7 +1,7 @@
-"""How fast the engine is, beside a plain loop over clients with PyG's layers that does the same work.
+"""Speed of the engine, compared with a plain loop over clients that does the same work with PyG's layers.
 
-The same work: masked weights, one local epoch of Adam on both, the functional embedding on the proxy graph, similarity
-weighted aggregation, and evaluation of every client, each round. Ratios are measured in one run, in turns.
+Both compute, in each round: masked weights, one local epoch of Adam on weights and masks, the functional embedding on
+the proxy graph, similarity-weighted aggregation, and evaluation of every client. They take turns within one run.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def bench_engine(
 def bench_methods(
     dataset: str, scenario: str, clients: int, methods: tuple[str, ...], repeats: int, device: str, root: Path | None
 ) -> list[Timing]:
-    """Seconds per round of methods beside FedAvg's, and what their set-up takes before the first."""
+    """Seconds per round of each method, compared with FedAvg, and seconds of its set-up before the first round."""
     if repeats < 1:
         raise FedpubError(f"`repeats={repeats}` is not possible; give 1 or more")
     contenders: dict[str, Iterator[object]] = {}

@@ -1,7 +1,7 @@
-"""FedAvg with PyG's layers through Flower's simulation, where that is installed: `pip install "flwr[simulation]"`.
+"""FedAvg with PyG's layers in Flower's simulation, if that is installed: `pip install "flwr[simulation]"`.
 
-The same local training and evaluation as in the plain loop, but every client is a virtual node of Flower's, which Ray
-runs in worker processes; weights travel as messages.
+Local training and evaluation are those of the plain loop, but every client is a virtual Flower node that Ray runs in a
+worker process; weights are sent as messages.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fedpub.bench.timing import WARM_UP
 from fedpub.experiment import Experiment, Plan
 from fedpub.experiment.prepare import prepare
 
-ROUNDS = 3  # that are timed
+ROUNDS = 3  # timed rounds
 
 
 def is_installed() -> bool:
@@ -30,7 +30,7 @@ def is_installed() -> bool:
 
 
 def seconds_per_round(plan: Plan, clients: int, root: Path | None) -> float:
-    """The median of a few rounds, after two to warm up."""
+    """Median of a few rounds, after two warm-up rounds."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
     from flwr.app import ArrayRecord, Message, RecordDict
@@ -43,7 +43,7 @@ def seconds_per_round(plan: Plan, clients: int, root: Path | None) -> float:
 
     @client_app.train()  # type: ignore[untyped-decorator]
     def train(message: Any, context: Any) -> Any:
-        torch.set_num_threads(1)  # a worker process of Ray's has one core
+        torch.set_num_threads(1)  # each Ray worker process has one core
         client = int(context.node_config["partition-id"])
         weights = train_one(plan, client, root, message.content["weights"].to_torch_state_dict())
         return Message(content=RecordDict({"weights": ArrayRecord(weights)}), reply_to=message)
@@ -70,7 +70,7 @@ def seconds_per_round(plan: Plan, clients: int, root: Path | None) -> float:
 
 @lru_cache(maxsize=1)
 def _data(experiment: str, root: Path | None) -> Any:
-    """What every worker process loads once."""
+    """The data, loaded once by every worker process."""
 
     federation = prepare(Experiment.from_json(experiment, Path()).resolve(), root).federation
     norms: dict[int, torch.Tensor] = {}

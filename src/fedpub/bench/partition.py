@@ -1,4 +1,4 @@
-"""Dividing a large graph, and its statistics."""
+"""Benchmark of dividing a large graph and of computing its statistics."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from fedpub.data.clients.split import split
 from fedpub.data.clients.statistics import partition_statistics
 from fedpub.data.graph import Graph, undirected
 
-CLASSES, SPREAD = 10, 200  # most edges join nodes whose numbers are close
+CLASSES, SPREAD = 10, 200  # most edges join nodes with close indices
 
 
 def large_graph(nodes: int, edges: int, seed: int = 0) -> Graph:
-    """A graph with communities, drawn at random."""
+    """A random graph with communities."""
     stream = torch_stream(seed, "partition")
     u = torch.randint(nodes, (edges,), generator=stream)
     near = (u + torch.randint(1, SPREAD, (edges,), generator=stream)) % nodes
@@ -30,7 +30,7 @@ def large_graph(nodes: int, edges: int, seed: int = 0) -> Graph:
 
 
 def bench_partition(nodes: int, edges: int, clients: int, scenarios: tuple[str, ...]) -> list[Timing]:
-    """Seconds of a division of each kind and of its statistics."""
+    """Seconds for dividing the graph in each scenario, and for the statistics of the result."""
     graph = large_graph(nodes, edges)
     sets = split(graph, 0)
     found: list[Timing] = []

@@ -1,4 +1,4 @@
-"""The same rounds written as one would with PyG: a module, an optimiser and a data object for every client."""
+"""The same rounds in ordinary PyG code: one module, optimiser and data object per client."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedpub.models.proxy import proxy_structure, random_proxy
 
 
 def pyg_loop(plan: Plan, federation: Federation) -> Iterator[float]:
-    """A round per step, written as one would with PyG: a module, an optimiser and a data object per client."""
+    """One round per step, with one module, optimiser and data object per client."""
     fedpub = plan.experiment.method == "fedpub"
     device = federation.device
     norms: dict[int, Tensor] = {}
@@ -59,7 +59,7 @@ def pyg_loop(plan: Plan, federation: Federation) -> Iterator[float]:
 
 
 def pyg_model(features: int, hidden: int, classes: int, norms: dict[int, Tensor], with_masks: bool) -> Any:
-    """The paper's network as one would write it with PyG; `norms` holds edge weights by the identity of their index."""
+    """The paper's network in ordinary PyG code; `norms` maps the id of an edge index to its edge weights."""
     from torch_geometric.nn import GCNConv
 
     class MaskedGCN(torch.nn.Module):
@@ -99,7 +99,7 @@ def pyg_model(features: int, hidden: int, classes: int, norms: dict[int, Tensor]
 
 
 def pyg_data(own: Subgraph, norms: dict[int, Tensor], device: torch.device) -> tuple[Tensor, ...]:
-    """Features, edges with their normalisation, labels and masks of one client."""
+    """One client's features, normalised edges, labels and masks."""
     coo = own.adjacency.tocoo()
     edge_index = torch.stack([torch.from_numpy(coo.row), torch.from_numpy(coo.col)]).long().to(device)
     norms[id(edge_index)] = torch.from_numpy(coo.data).float().to(device)

@@ -1,6 +1,6 @@
-"""What one hostile client does to the others, with each method, attack and defence.
+"""Harm that one hostile client does to the others, for each method, attack and defence.
 
-The hostile client is the first. It trains as the others do, knows what everybody sends, and sends something else.
+The hostile client is the first. It trains like the others, knows everything they send, and sends something else.
 
 Axes: K clients.
 """
@@ -37,24 +37,24 @@ DEFENCES: tuple[Defence, ...] = ("none", "clip", "median", "guard", "default")
 
 @dataclass(frozen=True)
 class Attacked:
-    """How the honest clients fared."""
+    """Results of the honest clients."""
 
     method: str
     attack: str
     defence: str
-    accuracy: float  # of the honest clients' kept models on their test nodes, a mean over them and the seeds
-    last: float  # the same of the last round
+    accuracy: float  # test accuracy of the honest clients' kept models, mean over clients and seeds
+    last: float  # the same after the last round
     seeds: tuple[int, ...]
-    accuracies: tuple[float, ...]  # of every seed
-    rounds: int  # that were played; fewer where training broke down
+    accuracies: tuple[float, ...]  # one per seed
+    rounds: int  # completed rounds; fewer if training broke down
 
 
-# Weights and steps of all clients, [K, ...], and the round: what the hostile one sends as its weights, [...].
+# From weights and steps of all clients, [K, ...], and the round: the weights that the hostile client sends, [...].
 Attack = Callable[[Tree, Tree, Context], Tree]
 
 
 def opposite(weights: Tree, steps: Tree, ctx: Context) -> Tree:
-    """A long step away from where its own training leads."""
+    """A long step in the opposite direction of its own training."""
     return {name: leaf[HOSTILE] - (1 + FACTOR) * steps[name][HOSTILE] for name, leaf in weights.items()}
 
 
@@ -63,19 +63,19 @@ def flipped(weights: Tree, steps: Tree, ctx: Context) -> Tree:
 
 
 def noise(weights: Tree, steps: Tree, ctx: Context) -> Tree:
-    """Standard normal."""
+    """Standard normal noise."""
     stream = torch_stream(ctx.seed, "attack", ctx.round)
     return {name: torch.randn(leaf.shape[1:], generator=stream).to(leaf) for name, leaf in weights.items()}
 
 
 def little(weights: Tree, steps: Tree, ctx: Context) -> Tree:
-    """Within the spread of the others, entry by entry, and always on the same side (Baruch et al., 2019)."""
+    """Within the spread of the others in each entry, but always on the same side (Baruch et al., 2019)."""
     others = {name: honest(leaf) for name, leaf in weights.items()}
     return {name: leaf.mean(0) - LITTLE * leaf.std(0) for name, leaf in others.items()}
 
 
 def adapted(weights: Tree, steps: Tree, ctx: Context) -> Tree:
-    """Against the mean step of the others, as long as clipping lets pass."""
+    """Opposite to the mean step of the others, with the longest step that passes clipping."""
     against = {name: honest(leaf).mean(0) for name, leaf in steps.items()}
     length_K = torch.stack([honest(leaf).flatten(1).square().sum(1) for leaf in steps.values()]).sum(0).sqrt()
     own = torch.stack([leaf.square().sum() for leaf in against.values()]).sum().sqrt().clamp(min=1e-30)
@@ -83,7 +83,7 @@ def adapted(weights: Tree, steps: Tree, ctx: Context) -> Tree:
     return {name: (weights[name] - steps[name])[HOSTILE] - far * leaf for name, leaf in against.items()}
 
 
-# False claims are in `_claims` and `_told`: of examples, and of accuracies that decide which round is kept.
+# `_claims` and `_told` make false claims: about examples, and about the accuracies that decide which round is kept.
 ATTACKS: dict[str, Attack | None] = {
     "none": None,
     "opposite step": opposite,
@@ -110,7 +110,7 @@ def bench_robust(
     seeds: tuple[int, ...],
     root: Path | None,
 ) -> Iterator[Attacked]:
-    """A result for every method, attack and defence, as it is known."""
+    """Yield the result of each method, attack and defence as soon as it is known."""
     for name in attacks:
         if name not in ATTACKS:
             raise unknown("attack", name, ATTACKS)
@@ -118,7 +118,7 @@ def bench_robust(
         if name not in DEFENCES:
             raise unknown("defence", name, DEFENCES)
     if clients < 2:
-        raise FedpubError(f"`clients={clients}` leaves nobody to be harmed; give 2 or more")
+        raise FedpubError(f"`clients={clients}` leaves no honest client; give 2 or more")
     plain = Experiment(dataset, scenario, clients, rounds=rounds)
     ready: dict[object, Prepared] = {}
     for method in methods:
@@ -142,7 +142,7 @@ def _played(plan: Plan, attack: str, ready: dict[object, Prepared], root: Path |
             row = Row.of(measured, 0.0)
             row.clients["val"][HOSTILE] = _told(row.clients["val"][HOSTILE], attack, row.round)
             record.append(row)
-    except FedpubError:  # training broke down: the models of the rounds before are what there is
+    except FedpubError:  # training broke down: use the models of the rounds before
         if not record.rows:
             raise
     return record
@@ -153,12 +153,12 @@ def _accuracy(row: Row) -> float:
 
 
 def _told(value: float, attack: str, number: int) -> float:
-    """What the hostile client says of its validation nodes: with false claims, that the first round was perfect."""
+    """The hostile client's reported validation results; with false claims, those of the first round are perfect."""
     return value if attack != "false claims" else float(number == 1)
 
 
 def attacked(algorithm: Algorithm, attack: str) -> Algorithm:
-    """The method with a hostile client among those that it trains, which must be all."""
+    """The method with one hostile client; it must train all clients at once."""
     if attack == "none":
         return algorithm
     kind: Any = type(algorithm)
@@ -184,7 +184,7 @@ def attacked(algorithm: Algorithm, attack: str) -> Algorithm:
 
 
 def _claims(up: Message, number: int) -> State:
-    """False numbers beside honest weights: of examples, and of a model trained alone."""
+    """Honest weights with false numbers: those of its examples, and of a model trained alone."""
     found: State = {}
     if "size" in up:
         size_K = up.tensor("size")
@@ -196,7 +196,7 @@ def _claims(up: Message, number: int) -> State:
 
 
 def _with(leaf: Tensor, value: Tensor) -> Tensor:
-    """A copy in which the hostile client has this value."""
+    """A copy with this value for the hostile client."""
     changed = leaf.clone(memory_format=torch.contiguous_format)
     changed[HOSTILE] = value
     return changed

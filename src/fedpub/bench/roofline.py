@@ -1,10 +1,10 @@
-"""The least time that a round can take on this machine, and what share of it is reached.
+"""Lower bound on the time of a round on this machine, and the share of that speed that is reached.
 
-First the machine: the rate of a large matrix product, and the bandwidth of a copy. Then the round: the multiplications
-that its matrix products must do, and the bytes of weights, masks and moments that must be read and written once.
-Both are counted from shapes, for FedAvg and FED-PUB with the GCN; what a cleverer program could leave out, such as
-inputs that a client does not see, is left out of the count as well. The bound is the sum of the two times: products do
-not overlap with passes over memory here.
+The machine's rate for a large matrix product and its bandwidth for a copy are measured. The round's multiplications in
+matrix products, and the bytes of weights, masks and moments that must be read and written once, are counted from
+shapes, for FedAvg and FED-PUB with the GCN. Work that a better program could avoid, such as inputs that a client does
+not see, is not counted. The bound is the sum of the two times, since products do not overlap with passes over memory
+here.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ SIDE, COPIED, REPEATS = 2048, 2**25, 7
 
 @dataclass(frozen=True)
 class Machine:
-    flops: float  # per second, of a large product in this precision
-    bandwidth: float  # bytes per second, read and written, of a large copy
+    flops: float  # per second, for a large product in this precision
+    bandwidth: float  # bytes per second, read and written, for a large copy
 
     def __str__(self) -> str:
         return f"{self.flops / 1e9:,.0f} GFLOP/s, {self.bandwidth / 1e9:,.0f} GB/s"
@@ -65,10 +65,10 @@ class Work:
 
 
 def round_work(plan: Plan, data: Clients) -> Work:
-    """What a round of FedAvg or FED-PUB must do: one local epoch, evaluation, embedding, aggregation."""
+    """Necessary work in a round of FedAvg or FED-PUB: one local epoch, evaluation, embedding, aggregation."""
     k, n, h, c = data.num_clients, sum(data.segments.sizes), plan.hidden, data.num_classes
     fedpub = plan.experiment.method == "fedpub"
-    seen = float(data.seen_propagated_KF.sum())  # input rows that count, of all clients
+    seen = float(data.seen_propagated_KF.sum())  # relevant input rows of all clients
     edges = data.adjacency.forward._nnz()
     if data.propagated is None:  # multiplications of an input product, per output column
         inputs = float(data.x.forward._nnz() + edges) if isinstance(data.x, SparseRows) else n / k * seen
@@ -77,9 +77,9 @@ def round_work(plan: Plan, data: Clients) -> Work:
     one_forward = 2 * h * inputs + 2 * n * h * h + 2 * edges * h + 2 * n * h * c
     training = one_forward + 2 * h * inputs + 2 * (2 * n * h * h + 2 * n * h * c) + 2 * edges * h
     flops = training + one_forward
-    entries = seen * h + k * (h * h + h * c)  # of the weight matrices
+    entries = seen * h + k * (h * h + h * c)  # in the weight matrices
     passes = 7.0  # Adam: weights, gradient, two moments read; three written
-    passes += 2  # what is received is copied
+    passes += 2  # received weights are copied
     passes += 3 if not fedpub else 0  # the gradient is written once, the weights read in training and evaluation
     if fedpub:
         nodes = BLOCKS * BLOCK_NODES

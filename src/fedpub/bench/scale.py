@@ -1,7 +1,7 @@
-"""Federations of many small clients: what a client costs when there are thousands of them.
+"""Federations of many small clients: cost per client with thousands of them.
 
-Graphs are drawn at random, a hundred nodes each; what they say does not matter here. States that do not fit into the
-given memory are kept on disk, and FED-PUB averages over the most similar clients only.
+Graphs are random, with a hundred nodes each; their content does not matter here. States that do not fit into the given
+memory are kept on disk, and FED-PUB averages over only the most similar clients.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CLASSES, DEGREE = 5, 8
 
 
 def random_clients(clients: int, nodes: int, features: int, seed: int = 0) -> list[Subgraph]:
-    """Clients with random edges, and features that tell the label a little."""
+    """Clients with random edges and features that are weakly informative about the label."""
     stream = torch_stream(seed, "scale")
     made = []
     for client in range(clients):
@@ -39,7 +39,7 @@ def random_clients(clients: int, nodes: int, features: int, seed: int = 0) -> li
 def bench_scale(
     clients: tuple[int, ...], nodes: int, features: int, method: str, neighbours: int, rounds: int, max_memory: float
 ) -> list[Timing]:
-    """Seconds per client and round with few and with many clients, largest last."""
+    """Seconds per client and round, for few and for many clients, in increasing order."""
     found: list[Timing] = []
     for count in sorted(clients):
         options = {"neighbours": min(neighbours, count)} if method == "fedpub" else {}
@@ -53,7 +53,7 @@ def bench_scale(
             times.append(now - began)
             began = now
             left_out = measured.notes.get("left_out")
-        seconds = min(times[1:])  # the first holds what is done once
+        seconds = min(times[1:])  # the first includes one-time work
         first = found[0] if found else None
         note = f"chunks of {federation.chunk or count}" + (", states on disk" if federation.on_disk else "")
         if left_out is not None:

@@ -1,4 +1,4 @@
-"""Sparse features: from which share of non-zeros on a dense product is faster."""
+"""Sparse features: the share of non-zeros above which a dense product is faster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HIDDEN = 128
 
 
 def bench_sparse(clients: int, nodes: int, features: int, densities: tuple[float, ...], repeats: int) -> list[Timing]:
-    """Seconds of a forward and a backward product, sparse beside dense."""
+    """Seconds of a forward and a backward product, sparse and dense."""
     keep_buffers()
     found: list[Timing] = []
     segments = Segments.of([nodes] * clients, torch.float32, torch.device("cpu"))

@@ -13,9 +13,9 @@ from fedpub.bench.timing import Timing
 
 
 def bench_all(quick: bool, device: str, root: Path | None) -> list[Timing]:
-    """The engine on Cora and Computers, sparse products, aggregation, partition and scale; or small ones of each."""
+    """The engine on Cora and Computers, sparse products, aggregation, partition and scale; if quick, in small sizes."""
     both, kinds = ("fedpub", "fedavg"), ("disjoint", "overlapping", "louvain", "random")
-    # Memory is counted over the whole process: what needs least comes first.
+    # Peak memory is that of the whole process: benchmarks with small needs come first.
     if quick:
         found = bench_engine("communities", "natural", 20, both, 3, device, root)
         found += bench_sparse(5, 50, 50, (0.1, 0.5), 1)

@@ -1,4 +1,4 @@
-"""What a measurement is, and how it is taken."""
+"""Timings and how they are measured."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ WARM_UP = 2
 class Timing:
     name: str
     clients: int
-    seconds_per_round: float  # or of one pass, where there are no rounds
+    seconds_per_round: float  # or per pass, if there are no rounds
     ratio: float | None = None  # how many times faster than `versus`
     versus: str | None = None
-    roofline: float | None = None  # the share of the machine's speed that is reached
+    roofline: float | None = None  # share of the machine's speed that is reached
     peak_bytes: int | None = None
     setup_seconds: float = 0.0
     note: str = ""
@@ -32,7 +32,7 @@ class Timing:
 
 
 def in_turns(contenders: dict[str, Iterator[object]], repeats: int, device: torch.device) -> dict[str, float]:
-    """The median time of a step of each, after two to warm up; taken in turns, so that a noisy moment hits them all."""
+    """Median time per step of each, after two warm-up steps; they take turns, so that noise affects all of them."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for turn in range(repeats + WARM_UP):
         for name, steps in contenders.items():
@@ -46,7 +46,7 @@ def in_turns(contenders: dict[str, Iterator[object]], repeats: int, device: torc
 
 
 def peak_bytes(device: torch.device) -> int:
-    """The most memory that was in use so far: of the GPU, or of this process."""
+    """Peak memory so far, of the GPU or of this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

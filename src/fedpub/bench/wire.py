@@ -1,4 +1,4 @@
-"""What a round sends, counted from the encoded messages."""
+"""Bytes sent per round, counted from the encoded messages."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ STRENGTHS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Traffic:
-    """A site's round: what it sent and received on average, and how it did."""
+    """A site's round: average bytes sent and received, and its result."""
 
     name: str
     precision: Precision
     zeros: float
     bytes_up: float
     bytes_down: float
-    of_fedavg: float  # bytes up, FedAvg's are 1
+    of_fedavg: float  # bytes up relative to FedAvg's
     test: float
-    seconds: float  # of the round, all sites one after the other in this process
+    seconds: float  # per round, all sites one after the other in this process
 
 
 def bench_wire(dataset: str, scenario: str, clients: int, rounds: int, root: Path | None) -> list[Traffic]:
-    """The last round of runs with the same data, through messages and files in this process."""
+    """The last round of runs on the same data, through messages and files in this process."""
     cells: list[tuple[str, str, dict[str, Any], Precision]] = [("FedAvg", "fedavg", {}, "exact")]
     cells += [(f"FED-PUB, {name}", "fedpub", options, "exact") for name, options in STRENGTHS.items()]
     cells += [("FED-PUB, strong L1", "fedpub", STRENGTHS["strong L1"], kind) for kind in ("float16", "int8")]

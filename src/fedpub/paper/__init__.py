@@ -1,1 +1,1 @@
-"""The paper's tables and figures: one recipe each, and the published numbers to set beside ours."""
+"""The paper's tables and figures: one recipe each, with the published numbers for comparison."""

@@ -1,4 +1,4 @@
-"""What FED-PUB-plus is worth: on splits that nothing was chosen on, and ingredient by ingredient on the one it was."""
+"""FED-PUB-plus evaluated on held-out splits, and ingredient by ingredient on the split that it was chosen on."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def reported_on(settings: Settings) -> Sequence[int]:
 
 
 class Beyond:
-    """Everything was chosen on splits 0 and 1, by validation data; this is splits 7 to 9, with every seed."""
+    """Results on splits 7 to 9, with every seed; everything was chosen on validation data of splits 0 and 1."""
 
     title = "FED-PUB-plus on other splits than it was chosen on"
     rows: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -87,7 +87,7 @@ class Beyond:
 
 
 def _table(name: str, by_row: Mapping[str, Mapping[Any, Runs]]) -> tuple[list[str], Rows]:
-    """The mean over cells of every row, and how its clients fare beside Local's."""
+    """Each row's mean over cells, and a comparison of its clients with Local's."""
     lines: Rows = []
     for row, runs in by_row.items():
         average = 100 * float(np.mean([np.mean([one["test"] for one in some]) for some in runs.values()]))
@@ -111,7 +111,7 @@ def _beside(runs: Mapping[Any, Runs], local: Mapping[Any, Runs]) -> tuple[str, s
 
 
 def ingredients(scenario: str) -> Grid:
-    """By validation data of the split that they were chosen on."""
+    """Validation accuracy on the split that the ingredients were chosen on."""
     twin = {"method": "fedpub", "model": "twin", "hidden": 64}
     plus: dict[str, Any] = {"method": "fedpub-plus"}
     rows: dict[str, dict[str, Any]] = {
@@ -137,7 +137,7 @@ def ingredients(scenario: str) -> Grid:
 
 
 def _middle(settings: Settings) -> dict[str, dict[str, Any]]:
-    """Ten disjoint and thirty overlapping clients of the split that FED-PUB-plus was chosen on."""
+    """Ten disjoint and thirty overlapping clients, on the split that FED-PUB-plus was chosen on."""
     return {
         f"{scenario} {name}": dict(column)
         for scenario, clients in SCENARIOS.items()

@@ -17,13 +17,13 @@ from fedpub.report.load import thinned
 from fedpub.report.style import GUIDE, label_ends, looks
 from fedpub.runs.significance import deviation
 
-MAX_POINTS = 15  # of a curve
+MAX_POINTS = 15  # per curve
 ACROSS = 3  # panels in a row
 
 
 class Efficiency:
     title = "Communication and model size, Cora, 10 overlapping clients"
-    # What is run, and accuracy, model size and cost in the paper.
+    # Settings of the run, and the paper's accuracy, model size and cost.
     lines: ClassVar[dict[str, tuple[dict[str, Any], tuple[float, float, float]]]] = {
         "FedAvg": ({"method": "fedavg"}, (76.48, 100.0, 100.0)),
         "FedGNN": ({"method": "fedgnn"}, (70.63, 100.0, 214.94)),
@@ -101,7 +101,7 @@ class Convergence:
         return self.drawn(rows)
 
     def drawn(self, rows: Rows) -> Artefact:
-        """The figure of rows as they are in the file: it can be drawn again of that alone."""
+        """The figure, drawn from rows as they are in the file, so that the file alone is enough to redraw it."""
         panels = list(dict.fromkeys(row[0] for row in rows))
         header = ["cell", "method", "round", "test", "±"]
         size = (3.4 * min(ACROSS, len(panels)), 2.5 * -(-len(panels) // ACROSS))

@@ -1,4 +1,4 @@
-"""Not in the paper: what its numbers and ours differ by, one suspect at a time; and clients as they are, on Twitch."""
+"""Not in the paper: possible causes of differences between its numbers and ours; and natural clients, on Twitch."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from fedpub.paper.main import DISJOINT, OVERLAPPING, QUICK, WITH_ORACLE, cells, 
 from fedpub.paper.recipe import Artefact, Grid, Recipe, Rows, Settings
 from fedpub.paper.store import Job, Outcomes
 
-PUBLISHED_DECAY = 1e-6  # of the published code, in Adam
+PUBLISHED_DECAY = 1e-6  # in the published code, through Adam
 TEN = 10  # seeds
 FAR = 2  # points
 
 
 def _main(*datasets: str) -> Callable[[Settings], dict[str, Mapping[str, Any]]]:
-    """The main tables' cells of some graphs."""
+    """Cells of the main tables for some graphs."""
 
     def columns(settings: Settings) -> dict[str, Mapping[str, Any]]:
         disjoint = cells(datasets, "disjoint", (5, 10, 20))(settings)
@@ -75,7 +75,7 @@ TWITCH = Grid(
 
 
 class Splits:
-    """Three seeds are few where a client has a dozen test nodes."""
+    """With ten seeds: three are few if a client has only a dozen test nodes."""
 
     title = "The same cells with ten seeds"
     methods = ("local", "fedpub")
@@ -94,7 +94,7 @@ class Splits:
 
 
 class Differences:
-    """The main tables' entries that are far from the paper's, beside what the suspects change."""
+    """Entries of the main tables that are far from the paper's, and the effect of each suspected cause."""
 
     title = f"Every difference of more than {FAR} points in the main tables"
     mains: ClassVar = {"disjoint": DISJOINT, "overlapping": OVERLAPPING}
@@ -119,7 +119,7 @@ class Differences:
         )
 
     def by_method(self, rows: Rows) -> tuple[list[str], Rows]:
-        """How much of the differences the published decay takes away, on average over a method's cells of a graph."""
+        """Share of the differences that the published decay removes, averaged over a method's cells of a graph."""
         groups: dict[tuple[str, str], list[tuple[float, float]]] = {}
         for _, cell, method, _, published, difference, decayed, _ in rows:
             if decayed is not None:

@@ -1,4 +1,4 @@
-"""What some recipes must see of a run beyond its rows: the clients themselves, their masks, their neighbours' models.
+"""Data that some recipes need in addition to a run's rows: clients, their masks, their neighbours' models.
 
 Axes: K clients.
 """
@@ -31,11 +31,11 @@ from fedpub.federation.in_process import run_in_process
 from fedpub.federation.wire_header import Precision
 from fedpub.store.record import Row
 
-REPEATS = 5  # timings of which the median counts
+REPEATS = 5  # timings, of which the median is taken
 
 
 def clients(plan: Plan, ready: Prepared) -> dict[str, Any]:
-    """How alike the labels of clients are, how many edges each pair misses, and who belongs together."""
+    """Label similarity of clients, edges missing between each pair, and the community of each client."""
     missing_KK = missing_between(ready.graph, ready.partition)
     counts_KC = torch.from_numpy(label_counts(ready.graph, ready.partition)).double()
     return {
@@ -56,7 +56,7 @@ def missing_between(graph: Graph, partition: Partition) -> np.ndarray:
 
 
 def communities(missing_KK: np.ndarray, ready: Prepared) -> list[int]:
-    """Overlapping clients are drawn five by five from a community; others are grouped by the edges between them."""
+    """Overlapping clients come from a community in groups of five; others are grouped by the edges between them."""
     if ready.partition.scenario == "overlapping":
         from fedpub.data.clients.partition import SAMPLES
 
@@ -69,12 +69,12 @@ def communities(missing_KK: np.ndarray, ready: Prepared) -> list[int]:
 
 
 def rounded(plan: Plan, ready: Prepared, precision: Precision) -> dict[str, Any]:
-    """The summary of the same run where sites round what they send up."""
+    """The summary of the same run with rounded uploads."""
     return run_in_process(plan, precision, ready=ready)[0]
 
 
 def masks(plan: Plan, ready: Prepared) -> dict[str, Any]:
-    """Of the weights that either of two clients uses, how many both use: the most similar pair and the least."""
+    """Share of the weights used by either of two clients that both use, for the most and the least similar pair."""
     *_, last = simulate(plan.algorithm, plan.context, ready.federation, plan.rounds)
     similarity_KK = last.notes["similarity"].clone().fill_diagonal_(float("nan")).numpy()
     weights = plan.algorithm.personal(last.snapshot.clients)
@@ -87,7 +87,7 @@ def masks(plan: Plan, ready: Prepared) -> dict[str, Any]:
 
 
 def neighbours(plan: Plan, ready: Prepared) -> dict[str, Any]:
-    """The test accuracy of every client's own model, and of that of the client to which it misses most edges."""
+    """Test accuracy of every client's own model, and of the model of the client to which it misses most edges."""
     algorithm, ctx = plan.algorithm, plan.context
     made = set_up(algorithm, ctx, ready.federation)
     federation = made.extend(ready.federation) if made else ready.federation
@@ -104,7 +104,7 @@ def neighbours(plan: Plan, ready: Prepared) -> dict[str, Any]:
 
 
 def seconds(plan: Plan, ready: Prepared) -> dict[str, Any]:
-    """What it takes to compare all clients once: the comparison, and for functional embeddings these as well."""
+    """Time to compare all clients once, including the computation of functional embeddings if they are used."""
     algorithm, ctx = plan.algorithm, plan.context
     assert isinstance(algorithm, FedPub)
     server, up, own = _first_round(algorithm, plan, ready.federation)
@@ -122,7 +122,7 @@ def seconds(plan: Plan, ready: Prepared) -> dict[str, Any]:
 
 
 def _first_round(algorithm: FedPub, plan: Plan, federation: Federation) -> tuple[State, Message, State]:
-    """What was sent and answered in a first round, and the clients after it."""
+    """Messages of a first round in both directions, and the clients after it."""
     ctx = plan.context
     (data,) = federation.chunks(list(range(federation.num_clients)))
     measured = next(simulate(algorithm, ctx, federation, 1))

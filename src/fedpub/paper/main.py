@@ -1,4 +1,4 @@
-"""The two main tables, and those of the other ways to divide a graph: all methods, mean over seeds."""
+"""The two main tables, and the tables of other ways to divide a graph: all methods, mean over seeds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedpub.paper.recipe import ALL, METHODS, Grid, Settings
 from fedpub.report.published import published, tables
 
 ROWS = {title_of(name): {"method": name} for name in METHODS}
-WITH_ORACLE = {title_of("oracle"): {"method": "oracle"}} | ROWS  # which the paper's main tables leave out
+WITH_ORACLE = {title_of("oracle"): {"method": "oracle"}} | ROWS  # the paper's main tables leave out the oracle
 QUICK = ("Local", "FedAvg", "FED-PUB")
 
 

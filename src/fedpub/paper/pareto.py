@@ -1,4 +1,4 @@
-"""What accuracy costs in bytes: FED-PUB and FED-PUB-plus at several sparsities and precisions."""
+"""Accuracy against bytes: FED-PUB and FED-PUB-plus at several sparsities and precisions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Point:
 
 
 class Pareto:
-    """What a run sends up, in percent of FED-PUB's."""
+    """Bytes that a run sends up, in percent of FED-PUB's."""
 
     title = "Accuracy against bytes sent, 10 disjoint clients of Cora, CiteSeer and PubMed"
     datasets = ("cora", "citeseer", "pubmed")
@@ -52,7 +52,7 @@ class Pareto:
         return found
 
     def of(self, settings: Settings, point: Point) -> dict[str, list[Job]]:
-        """By cell, a run for every split; one seed, as splits differ more than seeds."""
+        """For each cell, one run per split; a single seed, since splits differ more than seeds."""
         options = dict(STRENGTHS[point.strength])
         look = "" if point.precision == "exact" else point.precision
         columns = cells(self.datasets, "disjoint", (10,))(settings)
@@ -99,7 +99,7 @@ class Pareto:
 
 
 def draw(figure: Any, points: Sequence[Point], rows: Rows) -> None:
-    """Rows as they are in the file, one for each point."""
+    """Draw the rows of the file, one point each."""
     axes, look = figure.subplots(), looks(point.method for point in points)
     best = frontier({row[0]: {"up": row[-1], "test": row[-3]} for row in rows})
     line = [(row[-1], row[-3]) for label in best for row in rows if row[0] == label]

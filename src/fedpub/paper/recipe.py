@@ -1,4 +1,4 @@
-"""What a recipe is: the runs behind a table or a figure of the paper, and how it is made of them."""
+"""Recipes: the runs behind a table or figure of the paper, and how it is made from them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ LEGEND = f"Mean ± deviation over the seeds; {BOLD}."
 
 @dataclass(frozen=True)
 class Settings:
-    """What the reader asked for."""
+    """The user's choices."""
 
-    datasets: tuple[str, ...] | None = None  # of those that a recipe has; None: all that are at hand
+    datasets: tuple[str, ...] | None = None  # among those of the recipe; None: all that are available
     seeds: int = 3
     device: str = "cpu"
     rounds: int | None = None  # fewer than the paper's, for a quick look
@@ -34,18 +34,18 @@ class Settings:
     root: Path | None = None  # of the raw files
 
     def chosen(self, wanted: Sequence[str]) -> list[str]:
-        """The datasets of a recipe that are to be used."""
+        """The datasets of a recipe to use."""
         if self.datasets is not None:
             return [name for name in wanted if name in self.datasets]
         usual = [name for name in wanted if name != "ogbn-arxiv"]  # its features are a large download
         return usual[:1] if self.quick else usual
 
     def some(self, values: Sequence[Any]) -> list[Any]:
-        """The values of a sweep: for a quick look its ends."""
+        """The values of a sweep; only its ends for a quick look."""
         return list(values) if not self.quick or len(values) < 3 else [values[0], values[-1]]
 
     def experiment(self, seed: int = 0, **changes: Any) -> Experiment:
-        """Of the methods as they were published: none of them has a defence."""
+        """An experiment with the method as published, that is, without a defence."""
         made = Experiment(seed=seed, device=self.device, defence="none", **changes)
         plan = (replace(made, rounds=self.rounds) if self.rounds else made).resolve()
         full = plan.experiment
@@ -61,20 +61,20 @@ Rows = list[list[Any]]  # numbers stay numbers
 
 @dataclass(frozen=True, eq=False)
 class Artefact:
-    """A table, with a figure where the paper has one."""
+    """A table, with a figure if the paper has one."""
 
     header: list[str]
     rows: Rows
-    note: str = ""  # what a reader should know, beside the command
+    note: str = ""  # what a reader should know in addition to the command
     draw: Callable[[Any], None] | None = None  # onto a matplotlib figure
     size: tuple[float, float] = (5.0, 3.2)  # of the figure, in inches
-    read: Sequence[tuple[list[str], Rows]] = ()  # the same numbers laid out to be read, where rows are many or wide
+    read: Sequence[tuple[list[str], Rows]] = ()  # the same numbers in a readable layout, if rows are many or wide
     above: str = ""  # what a reader must know before the numbers
-    packed: bool = False  # the rows are many and only data for the figure: their file is compressed
+    packed: bool = False  # many rows that are only data for the figure: their file is compressed
 
 
 class Recipe(Protocol):
-    """A module-level object of a small file; `RECIPES` has them by name."""
+    """A table or figure of the paper; `RECIPES` lists all of them by name."""
 
     @property
     def title(self) -> str: ...
@@ -104,7 +104,7 @@ class Entry:
         return "yes" if round(self.mean, 2) >= self.paper else "no"
 
     def texts(self, beside: bool, is_best: bool = False) -> tuple[str, ...]:
-        """What is read in a table: ours, and the paper's beside it."""
+        """Text of a table entry: our value followed by the paper's."""
         ours = spread_text(self.mean, self.deviation)
         ours = bold(ours) if is_best else ours
         return (ours, number(self.paper)) if beside else (ours,)
@@ -112,19 +112,19 @@ class Entry:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table of methods, or variants of one, by cells; each entry is a mean over seeds, the paper's beside it.
+    """A table of methods, or variants of one, by cells; each entry is a mean over seeds, with the paper's value.
 
     The last row, FED-PUB in the paper's tables, or the one named `against`, is what the others are tested against, as
     `fedpub.runs.significance` says.
     """
 
     title: str
-    rows: Mapping[str, Mapping[str, Any]]  # what is compared: a label and what it sets
-    columns: Callable[[Settings], Mapping[str, Mapping[str, Any]]]  # cells: a label and what it sets
+    rows: Mapping[str, Mapping[str, Any]]  # compared variants: a label and its settings
+    columns: Callable[[Settings], Mapping[str, Mapping[str, Any]]]  # cells: a label and its settings
     paper: Callable[[Mapping[str, Any], Mapping[str, Any]], float | None] = lambda row, column: None
     value: Callable[[dict[str, Any]], float | None] = lambda summary: summary["test"]
     note: str = ""
-    rows_quick: Sequence[str] | None = None  # for a quick look only these
+    rows_quick: Sequence[str] | None = None  # the only rows for a quick look
     average: bool = True
     bars: bool = False  # also as a figure
     against: str = ""
@@ -153,7 +153,7 @@ class Grid:
             [name, label, one.mean, one.deviation, settings.seeds, one.paper, one.difference, one.verdict]
             for (label, name), one in entries.items()
         ]
-        # Read by dataset where there are several columns of each, with a last table over all cells.
+        # One table per dataset if each has several columns, followed by a table over all cells.
         groups: dict[str, list[str]] = {}
         for name, column in columns.items():
             groups.setdefault(column["dataset"] if len(columns) > WIDE else "", []).append(name)
@@ -229,7 +229,7 @@ class Grid:
 def grouped_bars(
     figure: Any, groups: Sequence[str], series: Mapping[str, tuple[Sequence[Any], Sequence[Any] | None]], label: str
 ) -> Any:
-    """A group of bars for each name, a bar for each series of values (and deviations); the axes."""
+    """Draw a group of bars per name, with one bar per series of values (and deviations); return the axes."""
     axes, width, look = figure.subplots(), 0.8 / len(series), looks(series)
     for place, (name, (values, deviations)) in enumerate(series.items()):
         at = np.arange(len(groups)) + place * width
@@ -253,5 +253,5 @@ def spread(
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """The mean over all cells; none where one is missing, since it could not be compared, or where there is no cell."""
+    """The mean over all cells; None if a cell is missing, since it could not be compared, or if there are none."""
     return None if None in values or not values else float(np.mean([value for value in values if value is not None]))

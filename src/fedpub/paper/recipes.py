@@ -1,4 +1,4 @@
-"""Every table and figure of the paper by name; `more-` are ours."""
+"""Every table and figure of the paper by name; those that start with `more-` are ours."""
 
 from __future__ import annotations
 

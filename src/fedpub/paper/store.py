@@ -1,6 +1,6 @@
-"""Runs that are kept under the hash of their experiment: what is there is not computed again.
+"""Runs stored under the hash of their experiment; stored runs are not computed again.
 
-Several processes may compute at a time, those that share their data in one of them.
+Several processes may compute at the same time; runs that share their data are computed by the same process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fedpub.store.record import Row
 
 @dataclass(frozen=True)
 class Job:
-    """An experiment, and what is to be looked at beside its rows: the name of a function in `looks`."""
+    """An experiment, and optionally the name of a function in `looks` for data in addition to its rows."""
 
     experiment: Experiment  # resolved
     look: str = ""
@@ -39,7 +39,7 @@ class Job:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a job left on disk. Rows and relations are large, and a table needs them once: they are not kept."""
+    """Files of a finished job. Rows and relations are large and needed only once per table: they are not cached."""
 
     path: Path
     look: str
@@ -55,12 +55,12 @@ class Outcome:
 
     @property
     def seen(self) -> dict[str, Any]:
-        """What was looked at."""
+        """Result of the function in `looks`."""
         file = self.path / f"{self.look}.json"
         return self._once(file.name, lambda: json.loads(file.read_text(encoding="utf-8")))
 
     def relation(self, name: str) -> torch.Tensor:
-        """What the server saw between clients, [rounds, K, K]."""
+        """Relations between clients as the server saw them, [rounds, K, K]."""
         return read_tensors(self.path / "relations.safetensors")[0][name]
 
     def _once(self, name: str, read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -83,9 +83,9 @@ class Outcomes:
 
 
 def key(experiment: Experiment) -> str:
-    """The name of an experiment's run: a hash of all that its result depends on, and not of where it was computed."""
+    """The name of an experiment's run: a hash of everything that its result depends on, without the device."""
     content = asdict(experiment) | {"device": ""}
-    if experiment.defence == "none":  # as runs from before there was one
+    if experiment.defence == "none":  # so that runs from before defences existed keep their names
         del content["defence"]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -96,7 +96,7 @@ def is_done(job: Job, folder: Path) -> bool:
 
 
 def compute(jobs: Iterable[Job], folder: Path, root: Path | None, processes: int) -> Iterator[Job]:
-    """Do what is not done yet; yields each job when it is complete."""
+    """Compute the missing jobs; yield each job when it is complete."""
     wanted = [job for job in {job.name: job for job in jobs}.values() if not is_done(job, folder)]
     groups: dict[object, list[Job]] = {}
     for job in wanted:
@@ -105,7 +105,7 @@ def compute(jobs: Iterable[Job], folder: Path, root: Path | None, processes: int
         for group in groups.values():
             yield from _compute_group(group, folder, root)
         return
-    # A queue tells of each job as it is done, not only of whole groups.
+    # A queue reports each finished job, not only whole groups.
     context = multiprocessing.get_context("spawn")
     with context.Manager() as manager:
         done = manager.Queue()
@@ -124,7 +124,7 @@ def compute(jobs: Iterable[Job], folder: Path, root: Path | None, processes: int
 
 
 def _data(experiment: Experiment) -> object:
-    """Experiments that agree in this share their data."""
+    """A key that is equal for experiments that share their data."""
     return (
         experiment.dataset,
         experiment.scenario,
@@ -139,14 +139,14 @@ def _data(experiment: Experiment) -> object:
 
 
 def _compute_apart(group: list[Job], folder: Path, root: Path | None, processes: int, done: Any) -> None:
-    """In a process of its own: a failure becomes a sentence for the one that waits."""
+    """Run in a separate process; a failure is reported to the parent as a sentence."""
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // processes))
     try:
         for job in _compute_group(group, folder, root):
             done.put(job)
     except FedpubError as error:
         done.put(str(error))
-    except Exception as error:  # whoever waits would wait for ever
+    except Exception as error:  # otherwise the parent would wait forever
         one = group[0].experiment
         done.put(f"{type(error).__name__} with {one.method} on {one.dataset} {one.scenario} {one.clients}: {error}")
 
@@ -170,5 +170,5 @@ def _compute_group(group: list[Job], folder: Path, root: Path | None) -> Iterato
 
 
 def _device(path: Path) -> str:
-    """Where a run that was interrupted was being computed."""
+    """The device on which an interrupted run was being computed."""
     return Experiment.from_json(RunDirectory.config(path), path / "config.json").device

@@ -1,4 +1,4 @@
-"""Tables and figures about who is like whom: statistics, proxy graphs, heat maps, divergence, masks, neighbours."""
+"""Tables and figures on similar clients: statistics, proxy graphs, heat maps, divergence, masks, neighbours."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class ProxyGraphs:
 
 
 def correlation(found: Outcomes, job: Job) -> float:
-    """Of the similarities that the server saw last with those of the labels, over pairs of clients."""
+    """Correlation of the server's last similarities with label similarities, over pairs of clients."""
     seen = found[job].relation("similarity")[-1].double().numpy()
     labels = np.asarray(found[job].seen["label_similarity"])
     above = np.triu_indices(len(labels), k=1)
@@ -139,7 +139,7 @@ class Divergence:
         return Artefact(["scenario", "within", "paper", "between", "paper"], rows, note, draw)
 
     def divergence(self, seen: dict[str, Any]) -> tuple[float, float]:
-        # A similarity of 1 − d / sqrt(ln 2) is undone.
+        # Invert the similarity 1 − d / sqrt(ln 2).
         distance = (1 - np.asarray(seen["label_similarity"])) * np.sqrt(np.log(2))
         community = np.asarray(seen["community"])
         i, j = np.triu_indices(len(distance), k=1)

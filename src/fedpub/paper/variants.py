@@ -11,8 +11,8 @@ from fedpub.paper.main import cells
 from fedpub.paper.recipe import ALL, Artefact, Grid, Settings, spread
 from fedpub.paper.store import Job, Outcomes
 
-# The paper's table of explicit and implicit communities. Its caption has the two halves the wrong way round: the
-# implicit rows are those of the main tables for disjoint 10 and overlapping 30 clients.
+# The paper's table of explicit and implicit communities. Its caption swaps the two halves: the implicit
+# rows are those of the main tables for disjoint 10 and overlapping 30 clients.
 COMMUNITIES = {
     "explicit": {
         "disjoint": {"cora": 80.45, "citeseer": 69.50, "pubmed": 84.76, "computers": 90.31, "photo": 92.67},

@@ -24,10 +24,10 @@ from fedpub.report.text import markdown_table
 from fedpub.store.record import Row
 
 RUNS = "runs.csv.gz"  # every run as a line
-LONG = 60  # rows above which a table is data for a figure, not something to read
+LONG = 60  # rows above which a table is only linked, as data for a figure
 
 
-# Above what was made of runs that an earlier version kept the models of.
+# Shown above results whose models were selected by an earlier version.
 EARLIEST = (
     "Measured with version 0.1.0, which kept the earliest of rounds with the same best mean validation value; since "
     "then the one with the lowest validation loss is kept ([how much that changes](../README.md#made-with-010))."
@@ -37,7 +37,7 @@ EARLIEST = (
 def write(
     artefact: Artefact, name: str, title: str, command: str, folder: Path, summaries: Iterable[Mapping[str, Any]] = ()
 ) -> list[Path]:
-    """All files of an artefact; each is replaced as a whole. It says so where runs of an earlier version are behind."""
+    """Write all files of an artefact, each atomically. The page says so if it uses runs of an earlier version."""
     if any("level_rounds" not in one for one in summaries):
         artefact = replace(artefact, above=EARLIEST)
     numbers, page = folder / data_file(artefact, name), folder / f"{name}.md"
@@ -50,7 +50,7 @@ def write(
 
 
 def write_runs(jobs: Iterable[Job], found: Outcomes, folder: Path) -> Path:
-    """Every run behind the artefacts as a line: what it was, and what came out."""
+    """Write one line for every run behind the artefacts, with its settings and its results."""
     header = ["key", *ASKED, "options", *MEASURED]
     rows = []
     for name, one in sorted({key(job.experiment): job for job in jobs}.items()):
@@ -73,7 +73,7 @@ MEASURED = (
 
 
 class Listed(Outcomes):
-    """The runs of an earlier `runs.csv.gz`, `folder`: what came out of each, but nothing of its rounds or clients."""
+    """The runs of an earlier `runs.csv.gz`, `folder`: the results of each, without rounds and clients."""
 
     def __getitem__(self, job: Job) -> Outcome:
         lines, asked = self._lines, asdict(job.experiment)
@@ -108,7 +108,7 @@ class ListedOutcome(Outcome):
 
 
 def _unusual(experiment: Experiment) -> dict[str, Any]:
-    """The options that are not a method's defaults."""
+    """The options that differ from the method's defaults."""
     usual = replace(experiment, options={}).resolve().experiment.options
     return {name: value for name, value in experiment.options.items() if value != usual[name]}
 
@@ -118,7 +118,7 @@ def data_file(artefact: Artefact, name: str) -> str:
 
 
 def write_csv(path: Path, header: Sequence[str], rows: Rows) -> None:
-    """Compressed where the name ends so, and then with seven digits; the same numbers give the same bytes."""
+    """If the name ends in `.gz`, compressed and with seven digits; the same numbers give the same bytes."""
     packed, text = path.suffix == ".gz", io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)
@@ -189,7 +189,7 @@ def _draw(artefact: Artefact, stem: Path) -> list[Path]:
 
 
 def _shortened(svg: str) -> str:
-    """Places in tenths of a point; no white space, no names that nothing uses, no turns by nothing: half the file."""
+    """Halve the file: coordinates in tenths of a point, no white space, no unused ids, no rotations by zero."""
 
     def shorter(found: re.Match[str]) -> str:
         tenths = re.sub(r"(\.\d)\d+", r"\1", found[0])
