@@ -1,4 +1,4 @@
-"""Measurements of speed, in small; and that the stacked engine has not become slow, by ratios with wide margins."""
+"""Benchmarks in small sizes, and a check with wide margins that the stacked engine has not become slow."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def test_the_machine_is_measured():
 
 
 def test_the_stacked_engine_is_faster_than_a_loop_over_clients():
-    """A guard against becoming slow: measured at 4 to 6 here, so that half of that fails only when something broke.
+    """A guard against slowdowns: the ratio was measured at 4 to 6, so half of that is missed only if something broke.
 
-    Whatever else a machine does lowers a ratio now and then, and a slow engine every time: the best of three counts.
+    Other load lowers a ratio now and then, a slow engine lowers it every time: the best of three counts.
     """
     least = {"fedpub, stacked": 1.5, "fedavg, stacked": 2.0}
     best = dict.fromkeys(least, 0.0)

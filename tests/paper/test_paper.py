@@ -1,4 +1,4 @@
-"""Every recipe in a small form; runs that are kept; tables by hand."""
+"""Every recipe in small; stored runs; tables worked out by hand."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_method_with_set_up_leaves_no_set_up_behind(graph_file, tmp_path):
 
 
 def test_an_interrupted_run_goes_on(graph_file, tmp_path):
-    """One that was killed after its configuration was written."""
+    """A run that was killed after its configuration was written."""
     job = Job(small_run(dataset=graph_file))
     whole = Outcomes(tmp_path / "whole")[job]
     list(compute([job], tmp_path / "whole", None, 1))
@@ -207,7 +207,7 @@ def test_a_grid_by_hand(graph_file, tmp_path):
 
 
 def test_a_table_is_made_again_of_listed_runs(graph_file, tmp_path):
-    """Of runs.csv.gz alone: the same table; above it a sentence where they do not say how many rounds were level."""
+    """From runs.csv.gz alone: the same table, with a sentence above it if the number of level rounds is missing."""
     cells = {"one": {"dataset": graph_file}, "other": {"dataset": graph_file, "epochs": 2}}
     grid = Grid("by hand", {"A": {"method": "local"}, "B": {"method": "fedavg"}}, lambda settings: cells)
     settings, found = Settings(seeds=2, rounds=1), Outcomes(tmp_path)
@@ -260,7 +260,7 @@ def test_a_table_as_text():
 
 
 def test_much_data_is_compressed(tmp_path):
-    """Seven digits of it, whole numbers as they are; the same numbers give the same bytes."""
+    """Seven digits, integers unchanged; the same numbers give the same bytes."""
     header, rows = ["name", "value", "bytes"], [["a", 1 / 3, 123456789], ["b, c", None, 0]]
     for name in ("one.csv.gz", "two.csv.gz", "three.csv"):
         write_csv(tmp_path / name, header, rows)
@@ -387,7 +387,7 @@ RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
 
 def test_committed_results_are_light():
-    """A figure is at most 60 KiB, whatever else at most 128: more data is compressed."""
+    """A figure has at most 60 KiB, any other file at most 128: larger data is compressed."""
     heavy = [
         path.name
         for path in RESULTS.rglob("*")

@@ -1,4 +1,4 @@
-"""What recipes make of runs, in numbers worked out by hand: the runs are made up, so that no dataset is needed."""
+"""Results of recipes, worked out by hand: the runs are made up, so that no dataset is needed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TWO = Settings(datasets=CORA, seeds=2)
 
 
 class Found:
-    """Made-up outcomes: what a function says of a job's experiment, and of what is looked at."""
+    """Made-up outcomes: the values of a function of a job's experiment and look."""
 
     def __init__(self, of: Callable[[Experiment], dict[str, Any]]) -> None:
         self.of = of
@@ -54,12 +54,12 @@ def drawn(made: Artefact) -> matplotlib.figure.Figure:
 
 
 def heights(figure: matplotlib.figure.Figure, axes: int = 0) -> list[float]:
-    """Of all bars, series by series."""
+    """Heights of all bars, series by series."""
     return [bar.get_height() for bar in figure.axes[axes].patches]
 
 
 def generous(one: Experiment) -> dict[str, Any]:
-    """Whatever a recipe may want to know of a run with twenty clients, fifty in the largest."""
+    """All values that a recipe may need from a run with twenty clients, fifty in the largest."""
     pairs = torch.rand(40, 20, 20, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     said: dict[str, Any] = {"test": 0.5, "val": 0.5, "sparsity": 0.5, "bytes_up": 1, "bytes_down": 1, "rounds": 1}
     square = pairs[0].tolist()
@@ -139,7 +139,7 @@ def test_the_table_of_other_splits_by_hand() -> None:
 
 
 def test_a_split_and_seed_is_compared_with_its_own_local() -> None:
-    """Half a point below in one split and three above in another: only in pairs is nobody a point worse."""
+    """Half a point below in one split and three above in another: only paired by split is no client a point worse."""
     local = {7: 0.9, 8: 0.5, 9: 0.7}
 
     def of(one: Experiment) -> dict[str, Any]:
@@ -451,7 +451,7 @@ def tiny(graph_file: str, **changes: Any) -> Plan:
 
 
 def test_clients_are_looked_at_as_they_are(graph_file: str) -> None:
-    """Five clients in communities of three and two: edges between them, and Louvain finds who belongs together."""
+    """Five clients in communities of three and two: edges between them, and Louvain finds the communities."""
     experiment = tiny(graph_file)
     ready = prepare(experiment)
     found = looks.clients(experiment, ready)

@@ -26,7 +26,7 @@ def one(method: str, seed: int, test: float, cell: Cell = TEN) -> Run:
 
 
 def test_a_comparison_as_markdown():
-    """Titles, deviations, the best in bold but never the oracle, and who is not above the baseline."""
+    """Titles, deviations, the best in bold but never the oracle, and the methods that are not above the baseline."""
     values = {"local": (0.4, 0.5), "fedpub": (0.7, 0.8), "oracle": (0.9, 0.9)}
     runs = [one(method, seed, test) for method, tests in values.items() for seed, test in enumerate(tests)]
     title, _, *lines = markdown(runs).rstrip().split("\n")

@@ -1,4 +1,4 @@
-"""The report in a real browser: it draws without errors, answers to hand and keyboard, and fits a phone."""
+"""The report in a real browser: it draws without errors, reacts to pointer and keyboard, and fits a phone."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def browser(folder: Path) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def report(folder: Path) -> str:
-    """Two tasks, an unfinished run, a hostile name and something that could not be read."""
+    """Two tasks, an unfinished run, a hostile name and an unreadable file."""
     runs = example_runs(folder / "runs")
     make_run(runs / "links", replace(CORA, task="link-prediction"), [[0.6, 0.9]])
     make_run(runs / "open", replace(CORA, seed=2, clients=5), [[0.5] * 5], finished=False)
@@ -69,7 +69,7 @@ def report(folder: Path) -> str:
 
 @pytest.fixture
 def opened(browser: Any, report: str) -> Iterator[Any]:
-    """The page at the width of a desk, with the cell that has everything; no word on the console, in any test."""
+    """The page at desktop width, showing the most complete cell; in every test the console must stay empty."""
     size(browser, 1440)
     browser.get_log("browser")
     browser.get(report)

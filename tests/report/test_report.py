@@ -1,4 +1,4 @@
-"""The report: what is loaded, the statistics by hand, what is said of damaged runs, and everything it writes."""
+"""The report: loading, statistics worked out by hand, messages about damaged runs, and all its output files."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def test_a_line_by_hand(tmp_path):
 
 
 def test_runs_are_paired_by_their_seeds_whatever_their_order(tmp_path):
-    """In the order of their folders the differences would be others."""
+    """Paired in the order of their folders, the differences would be wrong."""
     local, ours = {0: 0.5, 1: 0.6, 2: 0.7}, {0: 0.51, 1: 0.62, 2: 0.76}
     for place, seed in enumerate((2, 0, 1)):
         make_run(tmp_path / f"a{place}", replace(CORA, method="local", seed=seed), [[local[seed]] * 2])
@@ -263,7 +263,7 @@ def test_a_comparison_s_first_method_is_tested_against(tmp_path):
 
 
 def test_averages_are_over_the_cells_that_all_methods_have(tmp_path):
-    """FedAvg has no run on Photo, where everybody is worse."""
+    """FedAvg has no run on Photo, where every method is worse."""
     for dataset, drop in (("cora", 0.0), ("photo", 0.3)):
         for method in ("local", "fedpub", "fedavg"):
             if (dataset, method) != ("photo", "fedavg"):
@@ -368,7 +368,7 @@ def test_curves_gains_and_costs_by_hand(tmp_path):
 
 
 def test_what_nothing_beats_with_fewer_bytes():
-    """Equal bytes: the better one; as good for more bytes, or without a number: not on the line."""
+    """Of equal bytes, the better method; one that is only as good for more bytes, or has no value, is left out."""
     costs = {
         "a": (5, 80.0),
         "b": (2, 70.0),
@@ -425,7 +425,7 @@ def test_an_unfinished_run_has_the_relations_of_its_checkpoint(tmp_path):
 
 
 def test_relations_are_there_after_the_first_round(tmp_path):
-    """Long before the first checkpoint; and the newer of the two files counts."""
+    """Relations are shown long before the first checkpoint; of the two files the newer one is used."""
 
     def stop(row: Row, rounds: int) -> None:
         if row.round == 5:

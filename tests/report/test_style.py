@@ -1,4 +1,4 @@
-"""One look for every method: told apart by all eyes, given out by a rule; and numbers as text in one place."""
+"""One look per method, assigned by a rule and distinguishable for all readers; numbers as text."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def ciede2000(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def distance(one: str, other: str) -> float:
-    """To the eyes that tell these colours apart least."""
+    """For the kind of vision that distinguishes these colours least."""
     return min(ciede2000(lab(one, eyes), lab(other, eyes)) for eyes in EYES)
 
 
@@ -103,7 +103,7 @@ def test_colours_are_seen_on_what_they_are_drawn_on():
 
 
 def test_a_look_follows_from_the_order_of_the_methods(monkeypatch):
-    """A method's look is the same with whatever others it is shown; a further method changes none."""
+    """A method's look does not depend on the other methods shown; an additional method changes none."""
     every = looks(METHODS)
     assert [look.place for look in every.values()] == list(range(len(METHODS)))
     assert len({(look.colour, look.dash) for look in map(Look, range(30))}) == 30
@@ -114,7 +114,7 @@ def test_a_look_follows_from_the_order_of_the_methods(monkeypatch):
 
 
 def test_variants_and_names_of_ones_own_get_free_looks():
-    """The first variant has its method's look, others colours that nothing else has, as long as there are some."""
+    """The first variant has its method's look; the others get unused colours, as long as there are any."""
     assert method_of("fedpub (tau=5.0)") == "fedpub"
     found = looks(["local", "fedpub (tau=3.0)", "fedpub (tau=5.0)", "mine"])
     own = looks(METHODS)
@@ -148,7 +148,7 @@ def test_numbers_as_text():
 
 
 def test_bold_is_the_best_of_its_cell():
-    """All that show the same decimals; never the oracle, and nothing alone."""
+    """All methods with the same decimals; never the oracle, and never a single method."""
     assert best({"local": 81.234, "fedpub": 81.231, "fedavg": 81.2, "oracle": 90.0}) == {"local", "fedpub"}
     assert best({"fedavg": None, "fedpub (tau=5.0)": 3.0, "gcfl": 2.0}) == {"fedpub (tau=5.0)"}
     assert best({"FED-PUB": 3.0, "Local": 2.0, "Oracle": 4.0}) == {"FED-PUB"}

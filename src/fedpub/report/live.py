@@ -95,7 +95,7 @@ def server(folders: Sequence[Path], port: int = 0) -> ThreadingHTTPServer:
     try:
         made = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     except (OSError, OverflowError) as error:
-        raise FedpubError(f"`port={port}` cannot be used ({error}); leave it out to take a free one") from error
+        raise FedpubError(f"`port={port}` cannot be used ({error}); leave it out to use a free port") from error
     made.daemon_threads = True
     return made
 

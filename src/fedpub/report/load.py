@@ -149,7 +149,7 @@ def _experiment(file: Path) -> Experiment:
     kinds |= {"rounds": int | None, "options": dict, "method": str, "task": str}
     for name, kind in kinds.items():
         if not isinstance(getattr(found, name), kind):
-            raise FedpubError(f"{file} has {name} {getattr(found, name)!r}, which is of another type")
+            raise FedpubError(f"{file} has {name} {getattr(found, name)!r}, which has the wrong type")
     for name, known in (("method", METHODS), ("task", TASKS)):
         if getattr(found, name) not in known:
             raise FedpubError(f"{file}: {unknown(name, getattr(found, name), known)}")
@@ -180,9 +180,9 @@ def _summary(file: Path, complain: Complain) -> dict[str, Any] | None:
             raise ValueError("it is not an object")
         for name, kinds in NEEDED.items():
             if not isinstance(content.get(name, ""), kinds):
-                raise ValueError(f"{name} is missing or of another type")
+                raise ValueError(f"{name} is missing or has the wrong type")
         if any(not isinstance(value, float | int | None) for value in content["per_client_test"]):
-            raise ValueError("per_client_test has something else than numbers")
+            raise ValueError("per_client_test has values that are not numbers")
     except (OSError, ValueError) as error:
         complain(f"{file} cannot be read ({error}); the run is shown as unfinished, from its clients.csv")
         return None
