@@ -251,7 +251,7 @@ def test_a_run_with_an_object_goes_on_with_the_same_object_only(graph_file, tmp_
     with pytest.raises(RuntimeError, match="the power is gone"):
         fedpub.run(graph_file, method=Averaging(), out=out, **QUICK)
     assert len(read_rows(out)) == 1
-    with pytest.raises(FedpubError, match=r"is not finished: go on with fedpub.run\(..., out="):
+    with pytest.raises(FedpubError, match=r"is not finished: resume it with fedpub.run\(..., out="):
         fedpub.load(out)
     with pytest.raises(FedpubError, match=r"belongs to another experiment: its options is .*'strength': 1.0"):
         fedpub.run(graph_file, method=Averaging(strength=2.0), out=out, resume=True, **QUICK)
@@ -361,7 +361,7 @@ def test_plots_are_figures_that_pyplot_does_not_show_again(graph_file):
     assert clusters.axes[1].get_ylabel() == "same cluster"
     with pytest.raises(FedpubError, match="unknown kind of plot 'cleints': did you mean clients"):
         found.plot("cleints")
-    with pytest.raises(FedpubError, match="run of local kept nothing between clients"):
+    with pytest.raises(FedpubError, match="run of local kept no relations between clients"):
         fedpub.run(graph_file, method="local", **QUICK).plot("similarity")
 
 
@@ -497,7 +497,7 @@ def test_predictions_are_those_of_the_command_line(graph, graph_file, tmp_path):
     unlabelled.y = None
     for given_graph in (graph_file, Path(graph_file), graph, graph.to_pyg(), unlabelled):
         pd.testing.assert_frame_equal(fedpub.predict(found, given_graph, client=1), expected)
-    with pytest.raises(FedpubError, match="a model of each of its 5 clients; choose one of them, as client=0"):
+    with pytest.raises(FedpubError, match="a model for each of its 5 clients; choose one, such as client=0"):
         fedpub.predict(found, graph)
     with pytest.raises(FedpubError, match="give 0 to 4"):
         fedpub.predict(found, graph, client=9)
@@ -508,7 +508,11 @@ def test_links_are_predicted_for_pairs(graph_file):
     frame = fedpub.predict(found, graph_file, 0, pairs=[(0, 1), (5, 2)])
     assert frame[["source", "target"]].to_numpy().tolist() == [[0, 1], [5, 2]]
     assert frame["probability"].between(0, 1).all()
-    for wrong, said in (([0, 1], r"the shape \[2\]"), ([(0, 100)], "outside 0 to 99"), ([(0.5, 1)], "two numbers")):
+    for wrong, said in (
+        ([0, 1], r"the shape \[2\]"),
+        ([(0, 100)], "outside 0 to 99"),
+        ([(0.5, 1)], "two node numbers"),
+    ):
         with pytest.raises(FedpubError, match=said):
             fedpub.predict(found, graph_file, 0, pairs=wrong)
     assert "train_mask" not in found.to_pyg()
@@ -567,9 +571,9 @@ class Halfway:
             lambda: fedpub.run(networkx.Graph()),
             r"the type networkx\.classes\.graph\.Graph cannot .*from_networkx makes",
         ),
-        (lambda: fedpub.run(method=FedAvg), r"the method FedAvg is a class; give an object of it, as FedAvg\(\)"),
+        (lambda: fedpub.run(method=FedAvg), r"the method FedAvg is a class; give an instance, such as FedAvg\(\)"),
         (lambda: fedpub.run(method=Halfway()), "the method Halfway lacks 'uploads'"),
-        (lambda: fedpub.run(method=Plain()), "the method Plain is no dataclass"),
+        (lambda: fedpub.run(method=Plain()), "the method Plain is not a dataclass"),
         (lambda: fedpub.run(model=Halfway()), "the model Halfway lacks 'propagation'"),
         (lambda: fedpub.run(method=Averaging(), options={"a": 1}), "have no effect on the object Averaging"),
         (lambda: fedpub.run(method=Averaging(), strength=1.0), "unknown keyword of fedpub.run 'strength'"),
@@ -592,7 +596,7 @@ def test_what_is_wrong_is_said(call, said):
 
 def test_an_own_graph_needs_a_number_of_clients(graph):
     lonely = replace(graph, client=None, client_names=())
-    with pytest.raises(FedpubError, match="graph 'tiny' came without clients; give their number, as clients=5"):
+    with pytest.raises(FedpubError, match="graph 'tiny' has no natural clients; give a number, such as clients=5"):
         fedpub.run(lonely)
     assert len(fedpub.run(lonely, clients=2, **QUICK).summary["per_client_test"]) == 2
 

@@ -1,1 +1,1 @@
-"""What a program or a notebook calls, and what it gets back."""
+"""The functions for programs and notebooks, and the results that they return."""

@@ -1,4 +1,4 @@
-"""A bar while a caller waits, in a notebook or in a terminal."""
+"""Progress bars in a notebook or a terminal."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from fedpub.store.record import Row
 
 
 class Silent:
-    """A bar that nobody sees."""
+    """A bar that shows nothing."""
 
     def on_step(self, name: str, done: int, total: int) -> None:
-        """An exchange before the first round."""
+        """Show an exchange before the first round."""
 
     def on_round(self, row: Row, rounds: int) -> None:
-        """A round that is done."""
+        """Show a finished round."""
 
 
 class NotebookBar(Silent):
     """A bar in a notebook's cell, over `total` runs."""
 
-    SECONDS = 0.2  # between two looks
+    SECONDS = 0.2  # between two updates
 
     def __init__(self, total: int) -> None:
         from IPython.display import HTML, display
@@ -56,7 +56,7 @@ class NotebookBar(Silent):
 
 @contextmanager
 def progress(wanted: bool, total: int = 1) -> Iterator[Any]:
-    """A bar where there is a notebook or a terminal to show it."""
+    """A bar if there is a notebook or a terminal to show it."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if wanted and getattr(shell, "kernel", None) is not None:
         bar = NotebookBar(total)

@@ -1,4 +1,4 @@
-"""What a program or a notebook calls: run, compare, load, predict, with names or with objects of its own."""
+"""The functions for programs and notebooks: run, compare, load and predict, with names or with the caller's objects."""
 
 from __future__ import annotations
 
@@ -74,19 +74,19 @@ def run(
     """Train one method on the clients of one graph.
 
     `settings` are the further fields of `fedpub.Experiment` and the hyper-parameters of the method, such as `tau=5.0`.
-    What is None follows the paper, and without `clients` they are those that the graph came with.
+    Settings that are None follow the paper; without `clients`, the graph's natural clients are used.
 
-    `dataset` is a name, a graph file, a `fedpub.Graph` or a PyG `Data`; the last two have the settings of a file, even
-    where they were made of a named graph. `method` and `model` are names, or objects with the protocols
+    `dataset` is a name, a graph file, a `fedpub.Graph` or a PyG `Data`; the last two have the default settings of a
+    graph file, even if they were made from a named graph. `method` and `model` are names, or objects with the protocols
     `fedpub.algorithms.Algorithm` and `fedpub.models.Model`.
 
-    With `out` the run is kept in that directory, and with `resume` an interrupted run there continues. A run
-    with a method or model object is only resumed from a program that gives the same object: its name and fields are
-    compared, its code cannot be. Without `out` the directory is a temporary one that lasts as long as the result. A
-    finished run drops its checkpoint unless `keep_checkpoint`.
+    With `out` the run is kept in that directory, and `resume` continues an interrupted run there. A run with a method
+    or model object can only be resumed by a program that passes the same object: its name and fields are compared, but
+    its code cannot be. Without `out` the directory is temporary and lasts as long as the result. A finished run drops
+    its checkpoint unless `keep_checkpoint`.
     """
     if out is None and resume:
-        raise FedpubError("resume=True needs the directory of the run that is to go on; give it as out=")
+        raise FedpubError("resume=True needs the directory of the run to resume; give it as out=")
     chosen = {"scenario": scenario, "clients": clients, "task": task, "rounds": rounds, "seed": seed, **settings}
     known = [*SETTINGS, *hyper_parameters(method), *RUNNING]
     check_owned((name for name in settings if name not in known), method_of(method)[0].removeprefix(OBJECT))
@@ -94,7 +94,7 @@ def run(
     asked = request(method, model, chosen)
     graph = given_graph(dataset)
     if isinstance(graph, Graph) and graph.client is None and clients is None and scenario in (None, "natural"):
-        raise FedpubError(f"graph {graph.name!r} came without clients; give their number, as clients=5")
+        raise FedpubError(f"graph {graph.name!r} has no natural clients; give a number, such as clients=5")
     root = path_of(data_root)
     with ExitStack() as unless_done:
         place = path_of(out)
@@ -119,7 +119,7 @@ def run(
             )
         unless_done.pop_all()
     for client in found.idle:
-        warnings.warn(f"client {client} has nothing to train on: it only received", stacklevel=2)
+        warnings.warn(f"client {client} has nothing to train on and only receives", stacklevel=2)
     held = Experiment.from_json(RunDirectory.config(place), place / "config.json")
     made = Run(held, found.summary, found.record, place, temporary=out is None, data_root=root)
     if out is None:
@@ -143,17 +143,17 @@ def compare(
 ) -> Comparison:
     """Several methods on the same data and seeds; the others are tested against the first.
 
-    `methods` are names or objects, as `FedPub(tau=5.0)`; a mapping gives them names of one's own. `settings` are the
-    fields of `fedpub.Experiment` that all share. With `out` every run has its directory there: what is complete is not
-    run again. `max_memory` is the GiB that a run may take, and `keep_checkpoint` keeps checkpoints, as in
+    `methods` are names or objects such as `FedPub(tau=5.0)`; a mapping gives them labels. `settings` are the fields of
+    `fedpub.Experiment` that all methods share. With `out` every run has a directory there, and complete runs are not
+    repeated. `max_memory` is the memory limit of a run in GiB, and `keep_checkpoint` keeps checkpoints, as in
     `fedpub.run`.
     """
     labelled = labelled_methods(methods)
     for name, value in settings.items():
         if owner := next((kind.__name__ for one, kind in METHODS.items() if name in hyper_parameters(one)), None):
             raise FedpubError(
-                f"{name} belongs to a method, and here are several; give one with it, as methods=[{owner}({name}="
-                f"{value!r}), ...], from fedpub.algorithms"
+                f"{name} belongs to a method, and there are several; give that method as an object from "
+                f"fedpub.algorithms, such as methods=[{owner}({name}={value!r}), ...]"
             )
     shared = [name for name in SETTINGS if name not in ("dataset", "clients", "method", "options", "model")]
     check_keywords("fedpub.compare", settings, [*shared, *COMPARED])
@@ -179,8 +179,8 @@ def load(path: Place) -> Run:
     store = RunDirectory(place)
     if not store.finished:
         raise FedpubError(
-            f"{place} is not finished: go on with fedpub.run(..., out={str(place)!r}, resume=True), or look at it with "
-            f"fedpub report {place}"
+            f"{place} is not finished: resume it with fedpub.run(..., out={str(place)!r}, resume=True), or look at it "
+            f"with fedpub report {place}"
         )
     summary, rows = store.summary(), read_rows(place)
     needed = {"metric", "test", "val", "best_round", "rounds", "per_client_test", "sparsity", "bytes_up", "seconds"}
@@ -202,10 +202,10 @@ def predict(
     pairs: Any = None,
     data_root: Place | None = None,
 ) -> DataFrame:
-    """The classes of a graph's nodes by a personal model, with their probabilities; or the links between pairs.
+    """Predict classes of a graph's nodes with a personal model, with their probabilities, or links between pairs.
 
-    `model` is a run, its directory or a model's folder, and `client` says whose model of a run, by number or name. The
-    graph needs no labels. `pairs` are numbers of nodes, [P, 2], for a model that predicts links.
+    `model` is a run, its directory or a model's folder; `client` is the number or name of the client whose model in a
+    run is used. The graph needs no labels. `pairs` are node numbers, [P, 2], for a model that predicts links.
     """
     import fedpub.runs.prediction as predicting
 
@@ -214,7 +214,7 @@ def predict(
     if isinstance(model, Run):
         if client is None:
             count = len(model.summary["per_client_test"])
-            raise FedpubError(f"a run has a model of each of its {count} clients; choose one of them, as client=0")
+            raise FedpubError(f"a run has a model for each of its {count} clients; choose one, such as client=0")
         weights, card = model.model(client)
     else:
         weights, card = open_model(Path(model).expanduser(), client, root)

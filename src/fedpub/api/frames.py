@@ -30,7 +30,7 @@ def pandas() -> Any:
 def html_table(
     title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], bold: Collection[tuple[int, int]] = ()
 ) -> str:
-    """A plain table; whatever it holds is text. `bold` has rows and columns."""
+    """A plain table whose cells are escaped text; `bold` holds (row, column) pairs."""
 
     def line(row: Sequence[str], tag: str, number: int = -1) -> str:
         cells = []

@@ -1,4 +1,4 @@
-"""Graphs as a caller gives them: by name, as a file, or as an object of this package or of PyG."""
+"""Graphs given by a caller: by name, as a file, or as an object of this package or of PyG."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ Place = str | os.PathLike[str]
 
 
 def load_graph(name: Place, data_root: Place | None = None, labelled: bool = True) -> Graph:
-    """A graph by its name or from a file; one that is only to be predicted on need not be `labelled`."""
+    """Load a graph by name or from a file; a graph that is only used for prediction need not be `labelled`."""
     return datasets.load(str(Path(name).expanduser()), path_of(data_root), labelled=labelled)
 
 
 def graph_from_pyg(data: Any, name: str | None = None, labelled: bool = True) -> Graph:
     """A graph from a PyG `Data` with x, y and edge_index; y < 0 means no label.
 
-    `client` (a number per node) gives natural clients. Names are taken where `fedpub.Graph.to_pyg` put them. A warning
-    names what is not used, as masks (fedpub splits each client's nodes itself) and edge weights.
+    `client` (a number per node) gives natural clients. Names are read from the attributes that `fedpub.Graph.to_pyg`
+    writes. A warning lists attributes that are not used, such as masks (fedpub splits each client's nodes itself) and
+    edge weights.
     """
     from torch_geometric.data import Data
 
@@ -35,11 +36,11 @@ def graph_from_pyg(data: Any, name: str | None = None, labelled: bool = True) ->
     from fedpub.data.tables.objects import ALWAYS_POSSIBLE
 
     if not isinstance(data, Data):
-        raise FedpubError(f"a graph cannot be made of a {type(data).__name__}; give a PyG Data, of a dataset its [0]")
+        raise FedpubError(f"a graph cannot be made of a {type(data).__name__}; give a PyG Data, such as dataset[0]")
     called = name or (data.get("name") if isinstance(data.get("name"), str) else None) or "graph"
     if labelled:
         graph = from_pyg(data, called)
-    else:  # the converter is for graphs to learn from: any labels will do
+    else:  # the converter needs labels: any will do
         some = data.clone()
         some.y = torch.arange(int(data.num_nodes or 0) if data.get("x") is None else np.shape(data.x)[0]) % 2
         graph = replace(from_pyg(some, called), classes=(), y=torch.full((len(some.y),), -1))
@@ -59,7 +60,7 @@ def graph_from_pyg(data: Any, name: str | None = None, labelled: bool = True) ->
         if count > max(ALWAYS_POSSIBLE, graph.num_nodes):
             raise FedpubError(
                 f"the PyG Data has the client {count - 1}, so {count:,} clients of {graph.num_nodes:,} nodes; "
-                "number them from 0, as torch.unique(client, return_inverse=True)[1] does"
+                "number them from 0, for example with torch.unique(client, return_inverse=True)[1]"
             )
         client_names = _texts(data.get("client_names"))
         fitting = client_names if len(client_names) >= count else tuple(map(str, range(count)))
@@ -68,7 +69,7 @@ def graph_from_pyg(data: Any, name: str | None = None, labelled: bool = True) ->
 
 
 def given_graph(dataset: Any, labelled: bool = True) -> str | Graph:
-    """The name of a graph, or the graph itself where it is given as an object."""
+    """The name of a graph, or the graph itself if it is given as an object."""
     if isinstance(dataset, Graph):
         return dataset.validate(labelled)
     if isinstance(dataset, str | os.PathLike):
@@ -86,7 +87,7 @@ def given_graph(dataset: Any, labelled: bool = True) -> str | Graph:
 
 
 def kept_graph(dataset: Any, folder: Path) -> str:
-    """The name of a graph, or the file in the folder that it is now kept in."""
+    """The name of a graph, or the file in the folder to which its object was saved."""
     graph = given_graph(dataset)
     if isinstance(graph, str):
         return graph
@@ -94,7 +95,7 @@ def kept_graph(dataset: Any, folder: Path) -> str:
     if not file.is_file():
         graph.save(file)
     elif Graph.load(file).digest() != graph.digest():
-        raise FedpubError(f"{file} is another graph of that name; name this one otherwise, or choose another out=")
+        raise FedpubError(f"{file} is another graph of that name; rename this graph, or choose another out=")
     return str(file)
 
 
@@ -103,17 +104,17 @@ def graph_file(graph: Graph) -> str:
 
 
 def node_pairs(pairs: Any, graph: Graph) -> torch.Tensor:
-    """[2, P] of what has the shape [P, 2]."""
+    """Node pairs of shape [P, 2] as [2, P]."""
     ends = torch.as_tensor(pairs)
     if ends.dim() != 2 or ends.shape[1] != 2 or ends.is_floating_point():
-        raise FedpubError(f"pairs have the shape {list(ends.shape)}; give two numbers of nodes in each, [P, 2]")
+        raise FedpubError(f"pairs have the shape {list(ends.shape)}; give two node numbers in each, [P, 2]")
     if len(ends) and not 0 <= int(ends.min()) <= int(ends.max()) < graph.num_nodes:
         raise FedpubError(f"a pair names a node outside 0 to {graph.num_nodes - 1}, those of graph {graph.name!r}")
     return ends.to(torch.int64).T
 
 
 def _texts(value: Any) -> tuple[str, ...]:
-    """A list of texts, where it is one."""
+    """The strings of a list; empty if the value is not a list of strings."""
     fine = isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
     return tuple(value) if fine else ()
 

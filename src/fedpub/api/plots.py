@@ -1,4 +1,4 @@
-"""Figures of a run and of a comparison for a notebook, in the package's style."""
+"""Figures of runs and comparisons for a notebook, in the package's style."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def plot_comparison(scores: Mapping[Cell, Sequence[Score]], metric: str) -> Figu
 
 
 def _drawn(draw: Callable[[], Figure]) -> Figure:
-    """A figure in the package's style, which pyplot forgets: else a notebook would show it twice."""
+    """A figure in the package's style, closed in pyplot: otherwise a notebook would show it twice."""
     import matplotlib as mpl
     from matplotlib import pyplot
 
@@ -87,8 +87,8 @@ def _similarity(run: Run) -> Figure:
         related["same cluster"] = together(last.clients["cluster"])
     if not related:
         raise FedpubError(
-            f"this run of {run.method} kept nothing between clients to draw; fedpub and gcfl do, where there are "
-            "256 clients at most"
+            f"this run of {run.method} kept no relations between clients to draw; fedpub and gcfl do, with at most "
+            "256 clients"
         )
     name, values = next(iter(related.items()))
     return figures.similarity(run.method, Relation(name, [last.round], values[None]))

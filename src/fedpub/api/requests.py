@@ -24,19 +24,21 @@ def check_keywords(function: str, given: Mapping[str, Any], known: Sequence[str]
 
 
 def hyper_parameters(method: Any) -> list[str]:
-    """Those that can be keywords: an object of one's own has its own already."""
+    """The hyper-parameters that can be keywords; a method object already has its own."""
     name, _, own = method_of(method)
     return [] if own is not None else options_of(name)
 
 
 def request(method: Any, model: Any, settings: Mapping[str, Any]) -> Request:
-    """The experiment of keywords: its own settings, and hyper-parameters of the method."""
+    """The experiment from keywords: its own settings, and hyper-parameters of the method."""
     name, options, own_method = method_of(method)
     chosen = {keyword: value for keyword, value in settings.items() if keyword in SETTINGS}
     options |= chosen.pop("options", {})
     options |= {keyword: value for keyword, value in settings.items() if keyword not in SETTINGS}
     if own_method is not None and options:
-        raise FedpubError(f"options={options} have no effect on the object {type(method).__name__}; make it with them")
+        raise FedpubError(
+            f"options={options} have no effect on the object {type(method).__name__}; pass them to its class"
+        )
     chosen["model"], hidden, own_model = _model(model)
     if hidden is not None and chosen.setdefault("hidden", hidden) != hidden:
         raise FedpubError(f"hidden={chosen['hidden']} contradicts the model, which has {hidden}; leave one of them out")
@@ -45,7 +47,7 @@ def request(method: Any, model: Any, settings: Mapping[str, Any]) -> Request:
 
 
 def method_of(method: Any) -> tuple[str, dict[str, Any], Any]:
-    """Its name, its options, and the object itself where the package has no such method."""
+    """The name and options of a method, and the object itself if it is not one of the package's methods."""
     if isinstance(method, str):
         return method_called(method), {}, None
     _check_object("method", method, Algorithm)
@@ -54,14 +56,14 @@ def method_of(method: Any) -> tuple[str, dict[str, Any], Any]:
             return name, dataclasses.asdict(method), None  # type: ignore[call-overload]
     if not dataclasses.is_dataclass(method):
         raise FedpubError(
-            f"the method {type(method).__name__} is no dataclass; put @dataclass(frozen=True) above it, so that its "
+            f"the method {type(method).__name__} is not a dataclass; put @dataclass(frozen=True) above it, so that its "
             "fields are its hyper-parameters"
         )
     return OBJECT + type(method).__name__, {}, method
 
 
 def _model(model: Any) -> tuple[str | None, int | None, Any]:
-    """Its name, its width, and the object itself where the package has no such model."""
+    """The name and width of a model, and the object itself if it is not one of the package's models."""
     if model is None or isinstance(model, str):
         return model, None, None
     _check_object("model", model, Model)
@@ -72,9 +74,9 @@ def _model(model: Any) -> tuple[str | None, int | None, Any]:
 
 
 def _check_object(kind: str, thing: Any, protocol: Any) -> None:
-    """That an object has what its protocol names."""
+    """Raise an error unless an object has every member of its protocol."""
     if isinstance(thing, type):
-        raise FedpubError(f"the {kind} {thing.__name__} is a class; give an object of it, as {thing.__name__}()")
+        raise FedpubError(f"the {kind} {thing.__name__} is a class; give an instance, such as {thing.__name__}()")
     for name in (*vars(protocol), *protocol.__annotations__):
         if not name.startswith("_") and not hasattr(thing, name):
             raise FedpubError(
@@ -84,7 +86,7 @@ def _check_object(kind: str, thing: Any, protocol: Any) -> None:
 
 
 def labelled_methods(methods: Any) -> dict[str, Any]:
-    """The methods by the names that a table has for them."""
+    """The methods by their labels in a table."""
     if isinstance(methods, str):
         methods = [methods]
     if not isinstance(methods, Mapping):
@@ -93,7 +95,7 @@ def labelled_methods(methods: Any) -> dict[str, Any]:
         if len(methods) < len(named):
             names = [name for name, _ in named]
             twice = next(name for name in names if names.count(name) > 1)
-            raise FedpubError(f"two methods are called {twice!r}; name them, as methods={{'mine': ..., 'other': ...}}")
+            raise FedpubError(f"two methods are called {twice!r}; give labels, methods={{'mine': ..., 'other': ...}}")
     if not methods:
-        raise FedpubError("there is nothing to compare; name one method or more, as methods=['fedpub', 'local']")
+        raise FedpubError("there is nothing to compare; name one or more methods, such as methods=['fedpub', 'local']")
     return dict(methods)

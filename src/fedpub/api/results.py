@@ -1,4 +1,4 @@
-"""A run and a comparison as a notebook shows them: data frames, figures, short texts."""
+"""Runs and comparisons in a notebook: data frames, figures, short texts."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Run:
-    """A finished run: what was measured, the personal models, and figures of both."""
+    """A finished run: its measurements, the personal models, and figures of both."""
 
     experiment: Experiment
     summary: dict[str, Any]
     record: Record
     path: Path
-    """Its directory. A temporary one, gone with this object, where no `out` was given."""
+    """Its directory; without `out` a temporary one, deleted with this object."""
     temporary: bool = False
     data_root: Path | None = None
 
@@ -49,13 +49,13 @@ class Run:
 
     @property
     def test(self) -> float | None:
-        """The mean test value over the clients at the round that validates best, by the task's metric."""
+        """The mean test value over the clients at the round with the best validation, by the task's metric."""
         value: float | None = self.summary["test"]
         return value
 
     @property
     def rounds(self) -> DataFrame:
-        """A row per round: means over the clients, and sums of what was sent."""
+        """A row per round: means over the clients, and total bytes sent."""
         rows = [
             {"round": row.round, "seconds": row.seconds}
             | {name: row.mean(name) for name in row.means}
@@ -76,12 +76,15 @@ class Run:
 
     @property
     def relations(self) -> dict[str, np.ndarray]:
-        """What the server saw between clients, [round, client, client]; NaN for who was absent. FED-PUB: similarity."""
+        """Relations between clients as the server saw them, [round, client, client]; NaN for absent clients.
+
+        For FED-PUB this is the similarity.
+        """
         file = self.path / "relations.safetensors"
         return {name: found.numpy() for name, found in read_tensors(file)[0].items()} if file.is_file() else {}
 
     def model(self, client: int | str) -> tuple[Tree, ModelCard]:
-        """A client's personal weights at the best round, and the card that says what they are for."""
+        """A client's personal weights at the best round, and the card that describes them."""
         name = str(self.experiment.model)
         if name.startswith(OBJECT):
             raise FedpubError(
@@ -93,9 +96,9 @@ class Run:
     def to_pyg(self, client: int | None = None) -> Any:
         """The graph as a PyG `Data`, with the number of each node's client and the masks; or one client's part of it.
 
-        Nodes have no number where clients overlap, and no masks where links are predicted.
+        There are no numbers if clients overlap, and no masks if links are predicted.
         """
-        # What clients hold depends neither on the method nor on the model.
+        # The clients' data depends neither on the method nor on the model.
         plan = replace(self.experiment, method="local", options={}, model="gcn").resolve()
         ready = prepare(plan, self.data_root)
         count, graph = ready.partition.num_clients, ready.graph
@@ -115,16 +118,16 @@ class Run:
         return data if client is None else data.subgraph(ready.partition.nodes[client])
 
     def plot(self, kind: str = "convergence") -> Figure:
-        """A matplotlib figure, to be looked at as the value of a cell or saved with savefig.
+        """A matplotlib figure, shown as the value of a cell or saved with savefig.
 
-        convergence: validation and test by round; clients: every client's test value; similarity: what the server saw
-        between clients in the last round.
+        convergence: validation and test by round; clients: every client's test value; similarity: relations between
+        clients in the last round.
         """
         return plot_run(self, kind)
 
     @property
     def title(self) -> str:
-        """What was run on what, in a few words."""
+        """Method, graph and clients in a few words."""
         what, count = self.experiment, len(self.summary["per_client_test"])
         return f"{titled(self.method)} on {Path(what.dataset).stem}, {what.scenario}, {count} clients"
 
@@ -161,7 +164,7 @@ class Comparison:
     @property
     def table(self) -> DataFrame:
         """A row per cell and method, in percent; p-values are over the seeds of a cell, against the first method, as
-        `fedpub.runs.significance` says; `baseline` is what predicting each client's most frequent class gives."""
+        defined in `fedpub.runs.significance`; `baseline` is the value of predicting each client's majority class."""
         rows: list[dict[str, Any]] = []
         for cell, lines in self._scores().items():
             clients = next(len(one.summary["per_client_test"]) for one in self.runs if one.cell == cell)

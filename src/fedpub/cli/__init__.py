@@ -1,7 +1,7 @@
 """The command line: verbs only, no logic.
 
-A verb is one function: its signature becomes its flags, its docstring its help with one example that works.
-Nothing heavy is imported before the verb is known, so that help answers at once.
+A verb is one function: its signature becomes its flags, and its docstring its help, with one working example.
+Nothing heavy is imported before the verb is known, so that help is instant.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ STATUS = """exit status:  0 done
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb; its exit status, as the overview has it."""
+    """Run one verb and return its exit status, as listed in the overview."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["help"]:  # `help run` is `run --help`
         words = [*words[1:], "--help"]
@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             traceback.print_exception(error)
         print(f"fedpub: {error.with_flags()}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # the reader of our output has seen enough
+    except BrokenPipeError:  # the reader of the output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
@@ -86,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _split(words: list[str]) -> tuple[str | None, list[str]]:
-    """The verb and its arguments; no verb where only a group such as `data` was given."""
+    """The verb and its arguments; no verb if only a group such as `data` was given."""
     two = " ".join(words[:2])
     if two in VERBS:
         return two, words[2:]
@@ -109,20 +109,20 @@ def _run(verb: str, arguments: list[str]) -> int:
 
         function = action(verb)
     except ImportError as error:
-        if str(error.name).startswith("fedpub"):  # a mistake in here
+        if str(error.name).startswith("fedpub"):  # a bug in fedpub
             raise
-        if verb == "doctor":  # it reports that, too
+        if verb == "doctor":  # it reports such errors itself
             return _doctor(arguments)
         said = " ".join(str(error).split())
         raise FedpubError(f"{error.name or 'a package'} cannot be imported ({said}); see fedpub doctor") from error
     rich.reconfigure(stderr=True)  # for bars that name no console, such as a download's
     if os.environ.get("NO_COLOR") and {"-h", "--help"} & {*arguments}:
-        os.environ["TERM"] = "dumb"  # all that tyro's help respects
+        os.environ["TERM"] = "dumb"  # the only setting that tyro's help respects
     return call(function, f"fedpub {verb}", arguments) or 0
 
 
 def _check_once(arguments: list[str]) -> None:
-    """That no flag is given twice, of which the last would win without a word."""
+    """Raise an error if a flag is given twice: the last one would silently win."""
     seen: dict[str, str] = {}
     for flag in (word.partition("=")[0].replace("_", "-") for word in arguments if word.startswith("--")):
         before = seen.setdefault(flag.replace("--no-", "--"), "")
@@ -139,7 +139,7 @@ def _doctor(arguments: list[str]) -> int:
 
 
 def action(verb: str) -> Callable[..., int | None]:
-    """The function behind a verb; what it returns is the exit status, None is 0."""
+    """The function of a verb; it returns the exit status, with None for 0."""
     module, function = VERBS[verb][0].split(":")
     found: Callable[..., int | None] = getattr(importlib.import_module(f"fedpub.cli.{module}"), function)
     return found

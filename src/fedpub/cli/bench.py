@@ -1,4 +1,4 @@
-"""Verbs that measure: speed, traffic, and what a hostile client does."""
+"""The benchmark verbs: speed, traffic, and the harm done by a hostile client."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def engine(
     data_root: Path | None = None,
     json: JsonFile = None,
 ) -> None:
-    """Seconds per round of the stacked engine beside a plain per-client loop with PyG's layers, in one run.
+    """Seconds per round of the stacked engine, compared with a plain per-client loop with PyG layers in the same run.
 
     Example: fedpub bench engine --dataset communities --clients 10 --repeats 2
 
@@ -52,7 +52,7 @@ def methods(
     data_root: Path | None = None,
     json: JsonFile = None,
 ) -> None:
-    """Seconds per round of every method beside FedAvg's, in one run, and the seconds of its set-up.
+    """Seconds per round of every method, compared with FedAvg in the same run, and the seconds of its set-up.
 
     Example: fedpub bench methods --dataset communities --clients 5 --repeats 2 --methods fedavg fedgnn fedpub
 
@@ -71,7 +71,7 @@ def aggregate(
     device: str = "cpu",
     json: JsonFile = None,
 ) -> None:
-    """Seconds of FED-PUB's server step over all clients, and over the most similar ones with the error that makes.
+    """Seconds of FED-PUB's server step over all clients, and over the most similar ones with the resulting error.
 
     Example: fedpub bench aggregate --clients 50 --repeats 1
 
@@ -91,7 +91,7 @@ def partition(
     scenarios: tuple[str, ...] = ("disjoint", "overlapping", "louvain", "random"),
     json: JsonFile = None,
 ) -> None:
-    """Seconds to divide a large random graph among clients, and of the statistics of what comes out.
+    """Seconds to divide a large random graph among clients, and to compute the statistics of the partition.
 
     Example: fedpub bench partition --nodes 2000 --edges 8000 --clients 5
 
@@ -137,7 +137,7 @@ def sparse(
     repeats: int = 7,
     json: JsonFile = None,
 ) -> None:
-    """Seconds of a first layer's products with sparse features, forward and backward, beside dense ones.
+    """Seconds of a first layer's products with sparse features, forward and backward, compared with dense ones.
 
     Example: fedpub bench sparse --nodes 50 --features 50 --densities 0.1 0.5 --repeats 1
 
@@ -158,7 +158,7 @@ def wire(
     data_root: Path | None = None,
     json: JsonFile = None,
 ) -> None:
-    """What a site sends and receives in a round, counted from encoded messages, at several sparsities and precisions.
+    """Bytes that a site sends and receives in a round, from encoded messages, at several sparsities and precisions.
 
     Example: fedpub bench wire --clients 2 --rounds 2
 
@@ -191,7 +191,7 @@ def robust(
     data_root: Path | None = None,
     json: JsonFile = None,
 ) -> None:
-    """Accuracy of the honest clients beside one that attacks them, with every method, attack and defence.
+    """Accuracy of the honest clients when one client attacks them, with every method, attack and defence.
 
     Example: fedpub bench robust --dataset communities --clients 5 --rounds 2 --methods fedavg --defences none default
 
@@ -220,7 +220,7 @@ def robust(
 
 
 def all_(quick: bool = False, device: str = "cpu", data_root: Path | None = None, json: JsonFile = None) -> None:
-    """Everything, as it is documented: the engine on Cora and Computers, aggregation, partition and scale.
+    """All documented benchmarks: the engine on Cora and Computers, aggregation, partition and scale.
 
     Example: fedpub bench all --quick
 
@@ -232,7 +232,7 @@ def all_(quick: bool = False, device: str = "cpu", data_root: Path | None = None
 
 
 def show_timings(found: list[Timing], heading: str, json: JsonFile) -> None:
-    """A table, with the columns that have something in them; and a file."""
+    """Print a table without empty columns, and write the JSON file if asked for."""
     if as_json([one.to_json() for one in found], json):
         return
     columns: dict[str, list[str]] = {

@@ -1,7 +1,7 @@
-"""What is here for fedpub to work with, and what is missing or broken.
+"""Checks of the installation: available, missing and broken parts.
 
-What is examined is not needed to examine it: only Python's own library is imported before it is known to be whole, and
-whatever fails becomes a line.
+The checks do not need what they check: at import time only the standard library is used, and every failure becomes a
+finding.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Any, Literal
 from fedpub.version import __version__
 
 PYTHON = (3, 11)
-CHECKOUT = Path(__file__).parents[3]  # if it is one
-# Where a package's module is not named as the package is.
+CHECKOUT = Path(__file__).parents[3]  # if fedpub runs from one
+# Modules whose names differ from those of their packages.
 MODULES = {"mlflow-skinny": "mlflow", "mkdocs-material": "material"}
-SLOW = ("torch-geometric", "igraph")  # are found, but not imported: that takes a second or half
+SLOW = ("torch-geometric", "igraph")  # found, but not imported: that takes up to a second
 GIB = 2**30
 LITTLE_DISK, LITTLE_MEMORY, NARROW = 2.0, 2.0, 80  # GiB, GiB, columns
 
@@ -38,7 +38,7 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """A few lines on everything; no check can make it fail."""
+    """The findings of all checks; a check that fails becomes a finding."""
     found: list[Finding] = []
     for check in CHECKS:
         try:
@@ -59,10 +59,10 @@ def versions() -> Iterator[Finding]:
 
 
 def packages() -> Iterator[Finding]:
-    """What fedpub requires: there, new enough, and importable."""
+    """Required packages: installed, recent enough, and importable."""
     required = _required()
     if not required:
-        said = "fedpub is not installed, only found: what it needs is not known"
+        said = "fedpub is found but not installed, so its requirements are not known"
         yield Finding("packages", "note", said, "pip install it, or in a checkout: pip install -c constraints.txt -e .")
     fine = []
     for wanted in required:
@@ -101,13 +101,13 @@ def _package(wanted: Any, essential: bool) -> Finding:
     except metadata.PackageNotFoundError:
         return Finding(name, missing, "is not installed", advice)
     if not wanted.specifier.contains(version, prereleases=True):
-        return Finding(name, missing, f"{version} is here, {wanted.specifier} is needed", advice)
+        return Finding(name, missing, f"{version} is installed, {wanted.specifier} is needed", advice)
     module = MODULES.get(name, name.replace("-", "_"))
     try:
         if essential and name not in SLOW:
             _imported(module)
         elif importlib.util.find_spec(module) is None:
-            raise ImportError("its files are not there")
+            raise ImportError("its files are missing")
     except (Exception, SystemExit) as error:
         again = f"pip install --force-reinstall --no-deps '{name}=={version}'"
         return Finding(name, missing, f"{version} cannot be imported ({_said(error)})", again)
@@ -121,7 +121,7 @@ def _imported(module: str) -> Any:
 
 
 def _unpinned() -> list[str]:
-    """In a checkout: what is installed in another version than the pinned one."""
+    """In a checkout: packages whose installed version differs from the pinned one."""
     file = CHECKOUT / "constraints.txt"
     if not file.is_file():
         return []
@@ -138,14 +138,14 @@ def _unpinned() -> list[str]:
 
 
 def extras() -> Iterator[Finding]:
-    """What only some verbs and flags need."""
+    """Optional packages, which only some verbs and flags need."""
     try:
         names = metadata.metadata("fedpub").get_all("Provides-Extra") or []
     except metadata.PackageNotFoundError:
         return
     project = CHECKOUT / "pyproject.toml"
     if project.is_file():
-        import tomllib  # not in a Python that is too old, of which `versions` tells
+        import tomllib  # missing in a Python that is too old, which `versions` reports
 
         known = tomllib.loads(project.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
         if missed := ", ".join(extra for extra in known if extra not in names):
@@ -168,7 +168,7 @@ def devices() -> Iterator[Finding]:
     try:
         torch = _imported("torch")
         threads = torch.get_num_threads()
-    except Exception:  # said by `packages`
+    except Exception:  # reported by `packages`
         yield Finding("CPU", "ok", f"{cores} cores")
         return
     yield Finding("CPU", "ok", f"{cores} core{'s' * (cores > 1)}, {threads} thread{'s' * (threads > 1)}")
@@ -205,7 +205,7 @@ def memory() -> Iterator[Finding]:
 
 
 def folders() -> Iterator[Finding]:
-    """Where files go: whether they can, and whether there is room."""
+    """Output folders: whether they can be written to and have free space."""
     from fedpub.data.download import cache_folder
 
     places: tuple[tuple[str, Path, Literal["note", "problem"], str], ...] = (
@@ -222,13 +222,13 @@ def folders() -> Iterator[Finding]:
         free = shutil.disk_usage(there).free / GIB
         text = f"{folder}, {free:,.1f} GiB free"
         if free < LITTLE_DISK:
-            yield Finding(what, "note", text, f"make room there, or {advice}")
+            yield Finding(what, "note", text, f"free some space there, or {advice}")
         else:
             yield Finding(what, "ok", text)
 
 
 def data() -> Iterator[Finding]:
-    """Which named graphs are here, and which would be downloaded."""
+    """Named graphs that are available, and those that would be downloaded."""
     from fedpub.data import datasets
     from fedpub.data.download import cache_folder, data_root
     from fedpub.data.synthetic import SYNTHETIC
@@ -270,7 +270,7 @@ def terminal() -> Iterator[Finding]:
 
 
 def _said(error: BaseException) -> str:
-    """An error in one line, and not a long one."""
+    """An error as one short line."""
     text = " ".join(f"{type(error).__name__}: {error}".split())
     return text if len(text) <= 200 else f"{text[:200]}..."
 

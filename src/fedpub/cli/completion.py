@@ -1,4 +1,4 @@
-"""The verb `completion`: scripts that are static text, so that no Python is started by a TAB."""
+"""The verb `completion`: static scripts, so that a TAB starts no Python."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Shell = Literal["bash", "zsh", "fish"]
 
 
 def completion(shell: tyro.conf.Positional[Shell]) -> None:
-    """A script that lets a shell complete verbs, flags and names; it is made once, and again after an update.
+    """Completion script of a shell, for verbs, flags and names; to be generated again after an update.
 
     bash: fedpub completion bash > ~/.local/share/bash-completion/completions/fedpub
 
@@ -46,11 +46,11 @@ def _about(verb: str, seconds: Sequence[str]) -> str:
 
 
 def _arm(verb: Verb, flags: str) -> str:
-    """What bash and zsh both know of a verb, for a flag that is being given; they list its flags differently."""
+    """The part of a verb that bash and zsh share: the values of the current flag; they list flags differently."""
     same: dict[tuple[int, tuple[str, ...], bool], list[str]] = {}
     for flag in verb.flags:
         same.setdefault((flag.takes, flag.values, flag.files), []).extend(flag.names)
-    same.pop((1, (), False), None)  # how it is where nothing is said
+    same.pop((1, (), False), None)  # the default
     lines = [f"    {shlex.quote(verb.name)})", f"      flags={flags}"]
     lines += [f'      names="{" ".join(verb.words)}"'] if verb.words else []
     lines += ["      paths=1"] if verb.files else []

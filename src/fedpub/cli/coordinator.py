@@ -23,9 +23,9 @@ from fedpub.runs.simulated import Result
 from fedpub.store.directory import read_rows
 from fedpub.store.record import Record
 
-INTERRUPTED = 130  # as a shell has it
+INTERRUPTED = 130  # the exit status that shells use
 OF_SITES = Experiment("sites", "natural")
-AT_SITES = ("clients", "failures", "device", "options")  # settings that each site decides, or has no use for
+AT_SITES = ("clients", "failures", "device", "options")  # settings that each site decides or does not use
 
 
 def init(
@@ -39,7 +39,7 @@ def init(
 ) -> None:
     """Make a coordinator's folder: an authority, a certificate, an empty admission list, and the experiment.
 
-    Give ca.pem and config.json of the folder to every site; admit each site by the .pub file that it made.
+    Give ca.pem and config.json of the folder to every site; admit each site by its .pub file.
 
     Example: fedpub coordinator init --folder coordinator --host fl.example.org --method fedpub --rounds 50
 
@@ -124,7 +124,7 @@ def start(
 
 
 def _teller(json: bool) -> Callable[[str], None]:
-    """Prints what happens: on standard error if standard output is for JSON."""
+    """A function that prints events: on standard error if standard output is for JSON."""
     return say if json else lambda line: print(line, flush=True)
 
 
@@ -134,7 +134,7 @@ def _line(event: Mapping[str, Any]) -> str:
 
 
 def status(folder: Path = Path("coordinator"), json: bool = False) -> None:
-    """Progress of a federation: rounds, what each site did last, and what was refused.
+    """Progress of a federation: rounds, the last action of each site, and refused messages.
 
     Example: fedpub status --folder coordinator
 
@@ -164,7 +164,7 @@ def status(folder: Path = Path("coordinator"), json: bool = False) -> None:
             one["refused"],
             one["last_problem"] or "",
         ]
-        table.add_row(*map(Text, map(str, words)))  # no markup: a site chose some of the words
+        table.add_row(*map(Text, map(str, words)))  # no markup: some of the text comes from sites
     console.print(table)
 
 

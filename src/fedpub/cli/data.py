@@ -43,7 +43,7 @@ def stats(
     json: bool = False,
     data_root: Path | None = None,
 ) -> None:
-    """What the clients of a partition look like: size, clustering, heterogeneity, missing edges.
+    """Statistics of the clients of a partition: size, clustering, heterogeneity, missing edges.
 
     Edges are counted in both directions, as in the paper. Heterogeneity is the Jensen-Shannon distance of the label
     distributions over all pairs of clients (median, and mean).
@@ -150,5 +150,5 @@ def show_partition(made: Partition, file: Path, training: list[int]) -> None:
 
 
 def _round(value: float) -> int:
-    """Half up, as the paper's table does."""
+    """Round half up, as in the paper's table."""
     return int(value + 0.5)

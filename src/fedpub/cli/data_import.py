@@ -25,7 +25,7 @@ def import_(
     force: bool = False,
     json: bool = False,
 ) -> None:
-    """Your own graph from CSV or Parquet tables; says what became of every column.
+    """Your own graph from CSV or Parquet tables, with a list of how every column was used.
 
     Example: fedpub data import --nodes nodes.csv --edges edges.csv --id id --label label --out my.graph
 
@@ -49,7 +49,7 @@ def import_(
         force: Permission to replace existing files.
         json: Use of every column as JSON.
     """
-    # Imported here, so that --help need not wait for torch.
+    # Imported here, so that --help does not wait for torch.
     from rich.console import Console
     from rich.table import Table
 

@@ -1,4 +1,4 @@
-"""The verb that shows what the others do."""
+"""The verb `demo`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedpub.cli.data import stats
 
 
 def demo(out: Path | None = None, seeds: int = 3, quiet: bool = False, verbose: bool = False) -> None:
-    """Train FED-PUB beside FedAvg and Local on the built-in graph and compare them.
+    """Train FED-PUB, FedAvg and Local on the built-in graph and compare them.
 
     Example: fedpub demo --seeds 1
 

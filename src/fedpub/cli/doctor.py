@@ -1,4 +1,4 @@
-"""The verb `doctor`. It needs neither rich nor tyro: it is asked when packages are broken."""
+"""The verb `doctor`. It needs neither rich nor tyro, since it has to work when packages are broken."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ INDENT = 9  # the width of the states
 
 
 def doctor(json: bool = False) -> int:
-    """What is here, what is missing or broken, and what to do about it: packages, devices, data, disk, extras.
+    """Check of the installation, with a fix for everything missing or broken: packages, devices, data, disk, extras.
 
-    A note is nothing that keeps fedpub from working; a problem is, and then the exit status is 1.
+    A problem keeps fedpub from working and makes the exit status 1; a note does not.
 
     Example: fedpub doctor
 
@@ -40,7 +40,7 @@ def _lines(one: Finding) -> list[str]:
     return [
         line
         for text, first, later in said
-        # Long words are paths and flags, which are to be copied.
+        # Long words are paths and flags, kept whole for copying.
         for line in textwrap.wrap(
             text, width, initial_indent=first, subsequent_indent=later, break_long_words=False, break_on_hyphens=False
         )

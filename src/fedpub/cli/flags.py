@@ -1,7 +1,7 @@
-"""A verb's flags: the one place that tells tyro what a function's signature means.
+"""The flags of verbs: translates function signatures for tyro.
 
-A parameter is a flag, a dataclass a group of flags. An experiment gives its most used settings to the first group, and
-brings the hyper-parameters of the method that --method names.
+A parameter is a flag, a dataclass a group of flags. The most used settings of an experiment are in the first group, and
+the hyper-parameters of the method given by --method are a group of their own.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from fedpub.experiment import Experiment
 
 Function = Callable[..., int | None]
-# What verbs with an experiment show first, in this order.
+# The first flags of verbs with an experiment, in this order.
 FIRST = ("dataset", "scenario", "clients", "sites", "methods", "method", "task", "rounds", "epochs", "seed", "seeds")
-# Help of flags that many verbs have; a verb's docstring goes first.
+# Help of flags that many verbs have; a verb's docstring takes precedence.
 TEXTS = {
     "dataset": "Graph: a name from `fedpub data list`, or a graph file.",
     "scenario": "Division of the graph among clients.",
@@ -50,13 +50,13 @@ CONFIG = (tyro.conf.DisallowNone, tyro.conf.OmitArgPrefixes)
 
 @dataclass(frozen=True)
 class Settings:
-    """Marks a parameter that is an experiment; `without` names the settings that are no flags of the verb."""
+    """Marks a parameter that is an experiment; `without` names the settings that are not flags of the verb."""
 
     without: tuple[str, ...] = ()
 
 
 class Typed(frozenset[str]):
-    """The names of the flags that were typed: a parameter of this type is no flag."""
+    """The names of the flags that were typed; a parameter of this type is not a flag."""
 
 
 class Further:
@@ -64,14 +64,14 @@ class Further:
 
 
 def call(function: Function, prog: str, arguments: Sequence[str]) -> int | None:
-    """Run a verb with what was typed; its exit status."""
+    """Run a verb with the typed arguments and return its exit status."""
     return tyro.cli(function, prog=prog, args=arguments, registry=_registry(function, arguments), config=CONFIG)
 
 
 def parser(function: Function, arguments: Sequence[str] = ()) -> Any:
-    """The parser of a verb, with the attributes of argparse's, for programs that read it."""
+    """The parser of a verb, with the attributes of an argparse parser, for programs that inspect it."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # tyro may drop get_parser one day: only completion and tests need it
+        warnings.simplefilter("ignore")  # get_parser is deprecated, but only completion and tests need it
         return tyro.extras.get_parser(function, registry=_registry(function, arguments), config=CONFIG)
 
 
@@ -82,7 +82,7 @@ def takes_method(function: Function) -> bool:
 
 
 def names_of(flag: str) -> Collection[str]:
-    """The names that a flag takes, if these are few."""
+    """The possible names for a flag, if there are few."""
     if flag in ("method", "methods"):
         from fedpub.algorithms import METHODS
 
@@ -142,12 +142,12 @@ def texts_of(kind: type) -> dict[str, str]:
 
 
 def _registry(function: Function, arguments: Sequence[str]) -> ConstructorRegistry:
-    """What tyro makes of the function, and of the groups among its parameters."""
+    """The constructors of the function and of the groups among its parameters, for tyro."""
     hints, texts = get_type_hints(function, include_extras=True), TEXTS | _argument_texts(function)
     flags: list[StructFieldSpec] = []
     groups: list[StructFieldSpec] = []
     specs: dict[Any, StructConstructorSpec] = {}
-    made: dict[str, Callable[[dict[str, Any]], Any]] = {}  # parameters that are no flag, from all that was given
+    made: dict[str, Callable[[dict[str, Any]], Any]] = {}  # parameters that are not flags, from all given values
 
     def group(title: str, kind: type, content: Sequence[StructFieldSpec], make: Callable[..., Any] = dict) -> None:
         specs[kind] = StructConstructorSpec(make, tuple(content))
@@ -183,7 +183,7 @@ def _registry(function: Function, arguments: Sequence[str]) -> ConstructorRegist
         values = {name: make(given) for name, make in made.items()}
         return function(**given, **values)
 
-    called.__doc__ = function.__doc__  # where tyro looks for it
+    called.__doc__ = function.__doc__  # read by tyro
     specs[function] = StructConstructorSpec(called, (*flags, *groups))
     registry = ConstructorRegistry()
     registry.struct_rule(lambda info: specs.get(info.type))
@@ -193,7 +193,7 @@ def _registry(function: Function, arguments: Sequence[str]) -> ConstructorRegist
 def _experiment(
     name: str, default: Experiment, first: Sequence[str], method: str | None
 ) -> Callable[[dict[str, Any]], Experiment]:
-    """The experiment from the flags given, of which it takes its own."""
+    """A function that makes the experiment from the given flags and removes those that it used."""
 
     def make(given: dict[str, Any]) -> Experiment:
         values = {one: given.pop(one) for one in first} | given.pop(name)
@@ -214,7 +214,7 @@ def _fields(default: Any, decided: Decided | None = None) -> Iterator[StructFiel
 def _flag(name: str, kind: Any, default: Any, text: str, decided: Decided | None = None) -> StructFieldSpec:
     """A flag with its help: the text, the names it takes, and its default.
 
-    A text may end in (default: ...) where that depends on other settings; `decided` has more of these.
+    A text may end in (default: ...) if that depends on other settings; `decided` has more of these.
     """
     text, _, hint = with_flags(" ".join(text.split())).partition(" (default: ")
     marks: list[Any] = []
@@ -234,7 +234,7 @@ def _flag(name: str, kind: Any, default: Any, text: str, decided: Decided | None
 
     def help_text() -> str:
         names = list(names_of(name))
-        if not names or ":" in text or (isinstance(default, tuple) and {*names} <= {*default}):  # they are said already
+        if not names or ":" in text or (isinstance(default, tuple) and {*names} <= {*default}):  # already in the text
             return text
         return f"{text[:-1]}: {', '.join(names[:-1])} or {names[-1]}."
 
@@ -243,8 +243,8 @@ def _flag(name: str, kind: Any, default: Any, text: str, decided: Decided | None
 
 
 def _metavar(kind: Any) -> str:
-    """The values of a tuple or list, which tyro shows as [STR [STR ...]]; empty for everything else."""
-    for one in (kind, *get_args(kind)):  # the second for a tuple or None
+    """Placeholder for a tuple or list, which tyro would show as [STR [STR ...]]; empty for other types."""
+    for one in (kind, *get_args(kind)):  # the arguments for a tuple or None
         if get_origin(one) in (tuple, list):
             values = [METAVARS.get(value, "...") for value in get_args(one)]
             return f"{values[0]} ..." if get_origin(one) is list else " ".join(values)
@@ -260,7 +260,7 @@ class Decided:
 
     @cached_property
     def _found(self) -> dict[str, Experiment]:
-        """The experiment as it is by default, and by each method, dataset and task."""
+        """The default experiment, and that of each method, dataset and task."""
         from fedpub.data.datasets import names
 
         found = {"": self._default.resolve().experiment}
@@ -290,7 +290,7 @@ def _settings(kind: Any) -> Settings | None:
 
 
 def _argument_texts(function: Function) -> dict[str, str]:
-    """What the docstring's section `Args` says."""
+    """The texts in the docstring's section `Args`."""
     section = inspect.cleandoc(function.__doc__ or "").partition("\nArgs:\n")[2]
     found = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", section, re.M)
     return {name: " ".join(text.split()) for name, text in found}

@@ -16,7 +16,7 @@ def predict(
     quiet: bool = False,
     json: bool = False,
 ) -> None:
-    """The classes of a graph's nodes by a personal model, with their probabilities; or the links between pairs.
+    """Classes of a graph's nodes as predicted by a personal model, with their probabilities, or links between pairs.
 
     Example: fedpub predict --model runs/first --client 0 --graph communities --out predictions.parquet
 
@@ -29,7 +29,7 @@ def predict(
         quiet: No output.
         json: Summary as JSON.
     """
-    # Imported here, so that --help need not wait for torch.
+    # Imported here, so that --help does not wait for torch.
     from rich.console import Console
 
     import fedpub.runs.prediction as of

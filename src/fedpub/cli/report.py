@@ -28,9 +28,9 @@ def report(
     figures: Path | None = None,
     json: bool = False,
 ) -> None:
-    """One page with all that runs have found: tables beside the paper's, curves, similarities, clients, costs.
+    """One page with the results of runs: tables next to the paper's, curves, similarities, clients, costs.
 
-    The page is one file that needs no network. Runs that are not finished are shown with what they have.
+    The page is one file that needs no network. Unfinished runs are shown up to their last round.
 
     Example: fedpub report runs --out report.html
 
@@ -71,7 +71,7 @@ def watch(dir: tyro.conf.Positional[Path], port: int = 0) -> None:
         dir: Run directory, or a folder that holds some.
         port: Port on 127.0.0.1; 0 for a free one.
     """
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where it was ignored before, as in a script with &
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also if it was ignored before, as in a script with &
     with server([dir], port) as serving:
         try:
             print(f"http://127.0.0.1:{serving.server_address[1]}/  (Ctrl-C ends it)", flush=True)

@@ -126,7 +126,7 @@ def _chosen(names: tuple[str, ...]) -> list[str]:
 
 
 def _flags(settings: Settings) -> list[str]:
-    """What was asked for, as it is typed."""
+    """The settings as command-line flags."""
     flags = ["--seeds", str(settings.seeds)]
     flags += ["--datasets", *settings.datasets] if settings.datasets else []
     return [*flags, "--quick"] if settings.quick else flags

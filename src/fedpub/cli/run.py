@@ -42,7 +42,7 @@ def run_(
         out: New run directory.
         resume: Run directory to resume, with its own configuration.
         config: The config.json of another run, in place of the experiment's flags.
-        track: Tracker that logs every round, beside the run.
+        track: Tracker that also logs every round.
         chunk: Clients computed at a time: less memory, the same result.
         checkpoint_seconds: Seconds between checkpoints; Ctrl-C saves one, too.
     """
@@ -83,7 +83,7 @@ def run_(
 
 
 def _check_agreement(held: Experiment, asked: Experiment, typed: Typed, place: Path) -> None:
-    """That no flag asks for something else than the configuration that is used."""
+    """Raise an error if a flag contradicts the configuration that is used."""
     kept = {**vars(held), **held.options}
     for name, value in {**vars(asked), **asked.options}.items():
         if name in typed and value != kept.get(name):

@@ -1,4 +1,4 @@
-"""What runs look like in a terminal, and as JSON."""
+"""Runs and comparisons in a terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _one_file(words: list[str]) -> Path:
     return Path(words[0]) if words else STDOUT
 
 
-# The flag --json where a file may follow it.
+# The flag --json with an optional file.
 JsonFile = Annotated[
     Path | None,
     PrimitiveConstructorSpec(
@@ -38,12 +38,12 @@ JsonFile = Annotated[
         is_instance=lambda value: value is None or isinstance(value, Path),
         str_from_instance=lambda value: [str(value)],
     ),
-    tyro.conf.arg(help="Output as JSON; with a file, JSON in that file beside the usual output."),
+    tyro.conf.arg(help="Output as JSON; with a file, JSON in that file in addition to the usual output."),
 ]
 
 
 def as_json(found: Any, wanted: bool | Path | None) -> bool:
-    """Give `found` as one JSON document where that is wanted; True where it was printed, and nothing else may be."""
+    """Output `found` as one JSON document if wanted; True if it was printed, so that nothing else may be."""
     if not wanted:
         return False
     text = json.dumps(_plain(found), indent=2)
@@ -57,7 +57,7 @@ def as_json(found: Any, wanted: bool | Path | None) -> bool:
 
 
 def _plain(found: Any) -> Any:
-    """As JSON has it: NaN and infinity become null."""
+    """Convert to JSON types; NaN and infinity become null."""
     if is_dataclass(found) and not isinstance(found, type):
         return _plain({one.name: getattr(found, one.name) for one in fields(found)})
     if isinstance(found, Mapping):
@@ -80,7 +80,7 @@ def pairs_table(rows: Mapping[str, str]) -> Table:
 
 
 def wide_console(width: int) -> Console:
-    """The terminal; for a file or another program, which have no width, as wide as a table may become."""
+    """A console for the terminal; if the output is a file or a pipe, one of the given width."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=width)
 
@@ -123,10 +123,10 @@ def show_result(found: Result, json: bool = False) -> None:
 
 
 def splits(rows: Sequence[Row]) -> list[str]:
-    """GCFL's splits, a line each."""
+    """GCFL's splits, one line each."""
     said, before = [], 1
     for row in rows:
-        # Clusters are numbered as they arise, and the clients of a cluster that splits take part in that round.
+        # Clusters are numbered in order of creation, and all clients of a splitting cluster take part in that round.
         count = int(max(row.clients.get("cluster", [0]))) + 1
         if count > before:
             said.append(f"round {row.round}: {before} cluster{'s' if before > 1 else ''} became {count}")

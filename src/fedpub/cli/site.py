@@ -76,7 +76,7 @@ def start(
     def end(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, end)  # as systemd ends a service: the coordinator is told
+    signal.signal(signal.SIGTERM, end)  # systemd ends services with it: the coordinator is notified
     try:
         run_site(place, lambda line: print(line, flush=True), once=once, wait=wait)
     except KeyboardInterrupt:
@@ -84,7 +84,7 @@ def start(
 
 
 def join(folder: Path, wait: bool = True, json: bool = False) -> None:
-    """Join a finished federation: a model from the members that are most alike, and what it gains over training alone.
+    """Join a finished federation: a model from the members that are most alike, and the gain over training alone.
 
     The coordinator must have admitted the site, and run `fedpub coordinator start --joins`.
 
@@ -121,7 +121,7 @@ def join(folder: Path, wait: bool = True, json: bool = False) -> None:
 
 
 def audit(folder: Path, experiment: Path | None = None, dump: Path | None = None, json: bool = False) -> None:
-    """Exactly what left this site last, or what would leave it: every tensor, its size, its first values.
+    """The exact data that left this site last, or that would leave it: every tensor, its size, its first values.
 
     Example: fedpub site audit --folder hospital-a --experiment config.json
 

@@ -1,6 +1,6 @@
-"""What can be typed: every verb with its flags and their values, read from the verbs' parsers.
+"""Every verb with its flags and their values, read from the parsers of the verbs.
 
-docs/generate.py keeps it in typed.json: making all parsers imports all of fedpub, which takes seconds.
+docs/generate.py stores them in typed.json: making all parsers imports all of fedpub, which takes seconds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Flag:
     names: tuple[str, ...]
     takes: int  # 0: nothing, 1: a value, 2: any number of them
     values: tuple[str, ...]
-    files: bool  # a file's name is possible, too
+    files: bool  # a file name is possible, too
     about: str
 
 
@@ -28,7 +28,7 @@ class Flag:
 class Verb:
     name: str
     flags: tuple[Flag, ...]
-    words: tuple[str, ...]  # that can stand without a flag
+    words: tuple[str, ...]  # values that need no flag
     files: bool
 
 
@@ -38,7 +38,7 @@ def _file() -> dict[str, Any]:
 
 
 def known_verbs() -> list[Verb]:
-    """What `verbs` gives, from the file."""
+    """The result of `verbs`, from the file."""
     return [
         Verb(
             verb["name"],
@@ -60,7 +60,7 @@ def known_recipes() -> dict[str, str]:
 
 
 def typed_json() -> str:
-    """What the file has to hold; a verb is a line."""
+    """The expected content of the file, with one line per verb."""
     from fedpub.paper.recipes import RECIPES
 
     recipes = json.dumps({name: recipe.title for name, recipe in RECIPES.items()}, indent=1, ensure_ascii=False)
@@ -69,7 +69,7 @@ def typed_json() -> str:
 
 
 def verbs() -> list[Verb]:
-    """Every verb with its flags; those of all methods where they depend on the method."""
+    """Every verb with its flags, including those of all methods if they depend on the method."""
     return [_verb(name) for name in VERBS]
 
 
@@ -113,7 +113,7 @@ def _flag(one: Any) -> Flag:
 
 
 def _choices(one: Any) -> list[str]:
-    """In the order of the help: tyro has a set of them, and None, where a flag is optional."""
+    """The choices of a flag in the order of the help: tyro has a set, with None if the flag is optional."""
     return [value for value in re.findall(r"[\w-]+", str(one.metavar)) if value in (one.choices or ())]
 
 
