@@ -438,7 +438,7 @@ TABLE = (
     M(
         "federate-set-up-undeclared",
         "federation/preparation.py",
-        "extra = sorted(upload.names - self.algorithm.uploads)",
+        "extra = sorted(upload.names - self.plan.algorithm.uploads)",
         "extra = []",
         "federation/test_coordinator.py::test_what_a_site_sends_before_the_rounds_is_looked_at",
     ),

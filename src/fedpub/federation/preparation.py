@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from fedpub.algorithms.protocol import Algorithm, ChecksUploads, Context, NeedsSetup, Place
+from fedpub.algorithms.protocol import ChecksUploads, NeedsSetup, Place
 from fedpub.core.message import Message
 from fedpub.core.printable import printable
 from fedpub.core.tree import State
@@ -30,24 +30,16 @@ class Preparation:
     run: str
     requests: Requests
 
-    @property
-    def algorithm(self) -> Algorithm:
-        return self.plan.algorithm
-
-    @property
-    def ctx(self) -> Context:
-        return self.plan.context
-
     def prepare(self, on_step: OnStep | None = None) -> Known:
         """What the coordinator knows of its sites when the rounds begin."""
         requests, known, cost = self.requests, self.hello(), None
-        sets_up = isinstance(self.algorithm, NeedsSetup)
+        sets_up = isinstance(self.plan.algorithm, NeedsSetup)
         rules = ANSWERED["begun, before a set-up" if sets_up else "begun"]
         ready = requests.ask_all("begun", lambda client: self.begin(client, known, 0), rules)
         if sets_up:
             cost = self.set_up(known, on_step)
             ready = requests.ask_all("ready", lambda _: Envelope("ready", {"run": self.run}))
-        names = {*self.ctx.task.metrics, "sparsity"}
+        names = {*self.plan.context.task.metrics, "sparsity"}
         fields = [ready[client].fields for client in requests.everyone]
         for client, one in enumerate(fields):
             requests.require(client, set(one["metrics"]) == names, "its metrics are not those of the task")
@@ -84,8 +76,8 @@ class Preparation:
 
     def set_up(self, known: Known, on_step: OnStep | None) -> Mapping[str, float]:
         """All exchanges of the method's set-up; what they cost."""
-        assert isinstance(self.algorithm, NeedsSetup)
-        began, setup, requests = time.monotonic(), self.algorithm.setup(), self.requests
+        assert isinstance(self.plan.algorithm, NeedsSetup)
+        began, setup, requests = time.monotonic(), self.plan.algorithm.setup(), self.requests
         server = setup.init_server(len(requests.sites))
         up = down = 0
         for step, name in enumerate(setup.steps):
@@ -101,7 +93,7 @@ class Preparation:
                 wrong = self.problem(known, step, server, client, upload)
                 requests.require(client, not wrong, str(wrong))
             try:
-                server = setup.server(self.ctx, step, server, uploads)
+                server = setup.server(self.plan.context, step, server, uploads)
             except (KeyError, ValueError, TypeError, IndexError, RuntimeError) as error:
                 raise FedpubError(
                     f"what the sites sent for {name!r} before the first round cannot be combined ({printable(error)}); "
@@ -113,16 +105,16 @@ class Preparation:
 
     def problem(self, known: Known, step: int, server: State, client: int, upload: Message) -> str | None:
         """Why a set-up upload is refused; None if it is valid."""
-        assert isinstance(self.algorithm, NeedsSetup)
-        extra = sorted(upload.names - self.algorithm.uploads)
+        assert isinstance(self.plan.algorithm, NeedsSetup)
+        extra = sorted(upload.names - self.plan.algorithm.uploads)
         if extra:
             return f"it sent {printable(extra)}, which the method does not declare"
-        setup = self.algorithm.setup()
+        setup = self.plan.algorithm.setup()
         wrong = wrong_values(upload)
         if not wrong and isinstance(setup, ChecksUploads):
             place = Place(len(known.classes), torch.device("cpu"), self.plan.dtype)
             try:
-                wrong = setup.problem(self.ctx, step, server, client, upload, known.features, place)
+                wrong = setup.problem(self.plan.context, step, server, client, upload, known.features, place)
             except Exception as error:
                 wrong = f"what it sent before the first round cannot be read: {error}"
         return printable(wrong) if wrong else None
