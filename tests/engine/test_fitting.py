@@ -236,7 +236,8 @@ def test_a_run_that_does_not_fit_is_refused_before_it_starts(monkeypatch, tmp_pa
     monkeypatch.setattr("fedpub.engine.fitting.available", lambda: 10 * 2**20)
     assert main(["run", "--rounds", "2", "--quiet", "--out", str(tmp_path / "out")]) == 2
     said = capsys.readouterr().err
-    assert re.search(r"this run may take up to [\d.]+ GiB, but [\d.]+ are available; give --max-memory [\d.]+,", said)
+    needed = r"this run may take up to [\d.]+ GiB, but [\d.]+ are available; give --max-memory [\d.]+, which computes"
+    assert re.search(needed, said)
     assert not (tmp_path / "out").exists()
     monkeypatch.setattr("fedpub.engine.fitting.available", lambda: None)
     assert main(["run", "--rounds", "1", "--quiet"]) == 0
