@@ -5,6 +5,7 @@ Client 0 is the path 0 - 1 - 2, client 1 the star of 3 with 4, 5 and 6, client 2
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -167,3 +168,16 @@ def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     assert said.err.startswith("fedpub: ")
     assert said.err.count("\n") == 1
     return said.err
+
+
+def read_terminal(leader: int) -> bytes:
+    """All that a program writes to a pseudo-terminal until its end is closed."""
+    got = b""
+    while True:
+        try:
+            block = os.read(leader, 4096)
+        except OSError:  # how Linux says that the other end is closed
+            return got
+        if not block:
+            return got
+        got += block

@@ -22,6 +22,7 @@ from fedpub.cli.typed import Verb, known_recipes, known_verbs, verbs
 from fedpub.data.datasets import names
 from fedpub.experiment import Experiment
 from fedpub.paper.recipes import RECIPES
+from small import read_terminal
 
 # What is typed, up to the word under the cursor: some of what is offered, and some of what is not.
 OFFERED = [
@@ -205,15 +206,7 @@ def test_a_real_bash_completes(scripts, tmp_path):
     with subprocess.Popen(words, stdin=follower, stdout=follower, stderr=follower, start_new_session=True) as one:
         os.close(follower)
         os.write(leader, b"fedpub data sta\t--scen\tlou\t\nexit\n")
-        got = b""
-        while True:
-            try:
-                block = os.read(leader, 4096)
-            except OSError:  # how Linux says that the other end is closed
-                break
-            if not block:
-                break
-            got += block
+        got = read_terminal(leader)
         one.wait(30)
     os.close(leader)
     assert b"got:data stats --scenario louvain" in got, got

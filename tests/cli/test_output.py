@@ -18,6 +18,7 @@ from test_cli import make_tables
 from fedpub.cli import VERBS, main, show
 from fedpub.cli.typed import parsers
 from fedpub.errors import FedpubError
+from small import read_terminal
 
 ROOT = Path(__file__).parents[2]
 ESCAPE = "\x1b"
@@ -233,15 +234,7 @@ def in_terminal(words: list[str], folder: Path, which: str, **env: str) -> tuple
             **{which: follower, other: piped},
         )
     os.close(follower)
-    shown = b""
-    while True:
-        try:
-            block = os.read(leader, 4096)
-        except OSError:  # how Linux says that the other end is closed
-            break
-        if not block:
-            break
-        shown += block
+    shown = read_terminal(leader)
     os.close(leader)
     assert process.wait(60) == 0
     return shown.decode(), (folder / "piped").read_text()

@@ -48,6 +48,11 @@ def title_of(method: str) -> str:
     return title
 
 
+def has_all_data(method: str) -> bool:
+    """Whether a method trains on the whole graph in one place, which no federation can."""
+    return bool(getattr(METHODS.get(method), "undivided", False))
+
+
 def options_of(method: str) -> list[str]:
     kind: Any = METHODS[method]
     return [one.name for one in fields(kind)]
@@ -79,6 +84,7 @@ __all__ = [
     "Local",
     "Oracle",
     "check_owned",
+    "has_all_data",
     "method_called",
     "options_of",
     "title_of",

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from fedpub.algorithms import has_all_data
 from fedpub.core.files import read_tensors, write_text
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
@@ -134,7 +135,7 @@ def _data(experiment: Experiment) -> object:
         experiment.ratios,
         experiment.alpha,
         experiment.task,
-        experiment.method == "oracle",
+        has_all_data(experiment.method),
     )
 
 

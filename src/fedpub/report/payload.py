@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedpub.algorithms import has_all_data
 from fedpub.report.curves import costs, curves, frontier, gains
 from fedpub.report.load import Loaded, Place, thinned
 from fedpub.report.style import COLOURS, looks
@@ -83,8 +84,10 @@ def _cell(runs: Sequence[Loaded], place: Place, name: str, snapshots: int) -> di
             if group[0].experiment.method != "local" and (found := gains(group, groups.get("local", [])))
         },
         "costs": cost,
-        # The oracle is not a federation and sends nothing.
-        "frontier": frontier({label: cost[label] for label in cost if groups[label][0].experiment.method != "oracle"}),
+        # A method that has all data in one place is not a federation and sends nothing.
+        "frontier": frontier(
+            {label: cost[label] for label in cost if not has_all_data(groups[label][0].experiment.method)}
+        ),
         "relations": [
             {
                 "method": one.label,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from fedpub.algorithms import title_of
+from fedpub.algorithms import has_all_data, title_of
 from fedpub.report.style import method_of
 
 BOLD = "bold is best, the oracle aside"
@@ -55,7 +55,7 @@ def best(cell: Mapping[str, float | None]) -> set[str]:
     known = {
         label: round(value, 2)
         for label, value in cell.items()
-        if value is not None and not math.isnan(value) and method_of(label) != "oracle"
+        if value is not None and not math.isnan(value) and not has_all_data(method_of(label))
     }
     return {label for label, value in known.items() if value == max(known.values())} if len(known) > 1 else set()
 
