@@ -72,6 +72,13 @@ TABLE = (
         "algorithms/test_methods.py::test_an_upload_looks_as_the_method_declares",
     ),
     M(
+        "narrow-proxy-of-another-run",
+        "algorithms/measures.py",
+        "return data.once(proxy, lambda:",
+        'return data.once("proxy", lambda:',
+        "engine/test_fitting.py::test_a_narrow_proxy_graph_is_made_once_for_the_same_clients",
+    ),
+    M(
         "recorded-seeds-ignored",
         "engine/cuda_graph.py",
         "None if self.seeds is None else self.seeds[epoch]",

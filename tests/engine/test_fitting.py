@@ -192,6 +192,8 @@ def test_a_narrow_proxy_graph_is_made_once_for_the_same_clients():
     assert made.x.shape == (3, 500, 3)
     assert method.compared.graph(ctx, data) is made
     assert method.compared.graph(ctx, others) is not made
+    again = method.compared.graph(context(seed=9), data)
+    assert not torch.equal(again.x, made.x), "another run with the same clients has another graph"
 
 
 def planned_runs(clients: int = 40, **settings: object) -> tuple[object, object, Federation]:

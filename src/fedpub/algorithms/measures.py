@@ -107,7 +107,7 @@ class Functions(Nothing):
         if not self.prunes:
             return proxy
         seen = ctx.model.seen(data).values()
-        return data.once("narrowed proxy", lambda: narrowed(proxy, torch.stack([*seen]).any(0)))
+        return data.once(proxy, lambda: narrowed(proxy, torch.stack([*seen]).any(0)))
 
     def _shared(self, ctx: Context, weights: Tree) -> Proxy:
         """The proxy graph common to all, for models of which only the weights are known."""
@@ -126,14 +126,11 @@ class Parameters(Nothing):
     """The weights themselves. Entries that were not sent cannot be compared: they count as zero."""
 
     def similarity(self, ctx: Context, up: Message, last: Tree) -> Tensor:
-        return cosine(flatten(self.compared(up.tree("weights"), last) | self._sent(up, last)))
+        compared = self.compared(up.tree("weights"), last)
+        return cosine(flatten(compared | {name: compared[name] * sent for name, sent in up.sent.items()}))
 
     def compared(self, weights: Tree, last: Tree) -> Tree:
         return weights
-
-    def _sent(self, up: Message, last: Tree) -> Tree:
-        compared = self.compared(up.tree("weights"), last)
-        return {name: compared[name] * sent for name, sent in up.sent.items()}
 
 
 class Gradients(Parameters):

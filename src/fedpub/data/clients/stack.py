@@ -5,7 +5,7 @@ Axes: K clients, N nodes of all clients, F features.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -48,13 +48,13 @@ class Clients:
     num_features: int
     num_classes: int
     links: StackedLinks | None = None
-    made: dict[str, Any] = field(default_factory=dict)  # by `once`
+    made: dict[Hashable, Any] = field(default_factory=dict)  # by `once`
 
-    def once(self, name: str, make: Callable[[], Made]) -> Made:
+    def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """What is computed of these clients once, and kept as long as they are."""
-        if name not in self.made:
-            self.made[name] = make()
-        found: Made = self.made[name]
+        if key not in self.made:
+            self.made[key] = make()
+        found: Made = self.made[key]
         return found
 
     @property
