@@ -11,9 +11,11 @@ from fedpub.cli.show import as_json
 from fedpub.data import datasets
 from fedpub.data.clients.partition import Partition, cached_partition, default_scenario
 from fedpub.data.clients.partition import partition as make_partition
-from fedpub.data.clients.split import split, without_training
+from fedpub.data.clients.split import Origin, Ratios, Split, with_split, without_training
+from fedpub.data.clients.split import split as make_split
 from fedpub.data.clients.statistics import PartitionStatistics, partition_statistics
 from fedpub.data.download import cache_folder
+from fedpub.data.graph import Graph
 
 
 def list_(json: bool = False) -> None:
@@ -39,6 +41,7 @@ def stats(
     clients: tuple[int, ...] = (),
     seed: int = 0,
     ratios: tuple[float, float, float] | None = None,
+    split: Origin = "default",
     alpha: float = 0.5,
     json: bool = False,
     data_root: Path | None = None,
@@ -56,11 +59,12 @@ def stats(
         seed: Random seed of partition and split.
         ratios: Shares of the nodes for training, validation and test. (default: 0.2 0.4 0.4; 0.05 0.475 0.475 for
             ogbn-arxiv)
+        split: Sets of nodes: random, the graph's own, or the paper's (published); default is own if the graph has sets.
         alpha: Concentration of the dirichlet scenario: the smaller, the stronger the label skew.
         json: JSON list with one object per number of clients.
     """
     graph = datasets.load(dataset, data_root, features=False)
-    chosen = split(graph, seed, ratios or datasets.split_ratios(dataset))
+    chosen = _sets(graph, dataset, split, seed, ratios)
     found = []
     for count in clients or (None,):
         parts = cached_partition(graph, scenario or default_scenario(count), count, seed, alpha)
@@ -75,6 +79,7 @@ def partition(
     clients: int | None = None,
     seed: int = 0,
     ratios: tuple[float, float, float] | None = None,
+    split: Origin = "default",
     alpha: float = 0.5,
     out: Path | None = None,
     json: bool = False,
@@ -92,11 +97,12 @@ def partition(
         seed: Random seed of partition and split.
         ratios: Shares of the nodes for training, validation and test. (default: 0.2 0.4 0.4; 0.05 0.475 0.475 for
             ogbn-arxiv)
+        split: Sets of nodes: random, the graph's own, or the paper's (published); default is own if the graph has sets.
         alpha: Concentration of the dirichlet scenario: the smaller, the stronger the label skew.
         out: Folder for the file. (default: the cache folder)
     """
     graph = datasets.load(dataset, data_root, features=False)
-    chosen = split(graph, seed, ratios or datasets.split_ratios(dataset))
+    chosen = _sets(graph, dataset, split, seed, ratios)
     kind = scenario or default_scenario(clients)
     if out is None:
         made = cached_partition(graph, kind, clients, seed, alpha)
@@ -147,6 +153,11 @@ def show_partition(made: Partition, file: Path, training: list[int]) -> None:
         soft_wrap=True,
         highlight=False,
     )
+
+
+def _sets(graph: Graph, dataset: str, origin: Origin, seed: int, ratios: Ratios | None) -> Split:
+    graph = with_split(graph, origin, datasets.published_ratios(dataset), ratios)
+    return make_split(graph, seed, ratios or datasets.split_ratios(dataset))
 
 
 def _round(value: float) -> int:

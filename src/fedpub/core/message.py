@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
-from fedpub.core.tree import State, Tree, select, tensor, together, tree
+from fedpub.core.tree import State, Tree, select, state_map, tensor, together, tree
 
 SENT = "active"  # the name under which `sent` is declared as an upload and encoded
 
@@ -53,6 +54,10 @@ class Message(Mapping[str, Tree | Tensor]):
     def flat(self) -> State:
         """The message as a state, for code that treats all tensors alike."""
         return self.parts | ({SENT: self.sent} if self.sent else {})
+
+    def to(self, device: torch.device) -> Message:
+        """The message on a device; itself if it is there."""
+        return Message.of(state_map(lambda leaf: leaf.to(device), self.flat()))
 
     @staticmethod
     def of(flat: State) -> Message:

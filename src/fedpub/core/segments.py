@@ -32,21 +32,23 @@ class Segments:
     slot_N: Tensor | None  # the row's place in the padded layout, if that is used
 
     @staticmethod
-    def of(sizes: list[int], dtype: torch.dtype, device: torch.device) -> Segments:
+    def of(sizes: list[int], dtype: torch.dtype, device: torch.device, row_N: Tensor | None = None) -> Segments:
+        """Clients of these sizes, one after another; `row_N` has other numbers of the rows within their clients."""
         from fedpub.core.sparse import csr
 
         count = torch.tensor(sizes)
         owner_N = torch.repeat_interleave(torch.arange(len(sizes)), count)
         start = torch.cumsum(count, 0) - count
         n = len(owner_N)
-        row_N = torch.arange(n) - start[owner_N]
+        place_N = torch.arange(n) - start[owner_N]
         pointer = torch.cat([start, torch.tensor([n])])
         member = csr(pointer, torch.arange(n), torch.ones(n, dtype=dtype), (len(sizes), n))
         slot_N = None
         small = device.type != "cpu" or n <= SMALL * len(sizes)
         if small and len(sizes) * max(sizes) <= PADDING * n:
-            slot_N = (owner_N * max(sizes) + row_N).to(device)
-        return Segments(tuple(sizes), owner_N.to(device), row_N.to(device), member.to(device), slot_N)
+            slot_N = (owner_N * max(sizes) + place_N).to(device)
+        row_N = place_N.to(device) if row_N is None else row_N
+        return Segments(tuple(sizes), owner_N.to(device), row_N, member.to(device), slot_N)
 
     @property
     def uniform(self) -> bool:

@@ -60,6 +60,26 @@ class SparseRows:
     backward: Tensor  # its transpose, CSR [K·F, N]
 
 
+def transposed(matrix: Tensor, rows: Tensor, moved_M: Tensor, columns: int) -> SparseRows:
+    """Some rows of a CSR matrix and their transpose, with the columns of every row moved by a number of its own."""
+    pointer = matrix.crow_indices()
+    first_M, count_M = pointer[rows], pointer[rows + 1] - pointer[rows]
+    start = torch.cat([count_M.new_zeros(1), count_M.cumsum(0)])
+    of_row = torch.repeat_interleave(torch.arange(len(rows), device=rows.device), count_M)
+    entry = first_M[of_row] + torch.arange(len(of_row), device=rows.device) - start[of_row]
+    column, value = matrix.col_indices()[entry] + moved_M[of_row], matrix.values()[entry]
+    order = column.argsort(stable=True)
+    across = torch.searchsorted(column[order], torch.arange(columns + 1, device=rows.device))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        parts = (
+            (start, column, value, (len(rows), columns)),
+            (across, of_row[order], value[order], (columns, len(rows))),
+        )
+        made = [torch.sparse_csr_tensor(*part, check_invariants=False) for part in parts]
+    return SparseRows(*made)
+
+
 def propagate(adjacency: SparseRows, h_NH: Tensor) -> Tensor:
     """One step along the edges: the adjacency of all clients times their nodes' values."""
     product: Tensor = _SparseMatmul.apply(h_NH, adjacency.forward, adjacency.backward)  # type: ignore[no-untyped-call]

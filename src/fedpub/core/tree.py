@@ -6,7 +6,7 @@ A State holds Trees and tensors by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -183,3 +183,11 @@ def unpack(flat: Tree, prefix: str = "") -> State:
         else:
             state[name] = {} if slash else value
     return state
+
+
+def sum_of(parts: Iterable[Tensor]) -> Tensor:
+    """The sum of one or more tensors; of one, that tensor itself."""
+    first, *others = parts
+    for other in others:
+        first = first + other
+    return first

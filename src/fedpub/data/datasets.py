@@ -78,6 +78,11 @@ def absolute(name: str) -> str:
     return name if name in SOURCES or name in SYNTHETIC or not Path(name).is_file() else str(Path(name).resolve())
 
 
+def published_ratios(name: str) -> split.Ratios | None:
+    """The ratios of the published split of a dataset; None for graphs that the paper does not use."""
+    return split_ratios(name) if name in PAPER else None
+
+
 def split_ratios(name: str) -> split.Ratios:
     """The ratios the paper uses for a dataset."""
     return split.LARGE if name == "ogbn-arxiv" else split.DEFAULT
@@ -210,6 +215,7 @@ def _csv(path: Path, dtype: type) -> np.ndarray:
     return np.stack([column.to_numpy().astype(dtype) for column in table.columns], axis=1)
 
 
+PAPER = ("cora", "citeseer", "pubmed", "computers", "photo", "ogbn-arxiv")
 TWITCH = ("DE", "ENGB", "ES", "FR", "PTBR", "RU", "ZHTW")
 TWITCH_FEATURES = 3170
 PLANETOID_SHA256 = {  # x, tx, allx, y, ty, ally, graph, test.index

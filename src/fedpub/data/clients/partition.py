@@ -269,7 +269,7 @@ def _igraph(graph: Graph, seed: int) -> Any:
     import igraph
 
     igraph.set_random_number_generator(python_random.Random(derive(seed, "igraph")))
-    return igraph.Graph(n=graph.num_nodes, edges=graph.edges.T.numpy())
+    return igraph.Graph(n=graph.num_nodes, edges=graph.pairs.T.numpy())
 
 
 def _merge_communities(community: np.ndarray, clients: int, seed: int) -> Nodes:

@@ -90,7 +90,7 @@ def missing_edges(graph: Graph, partition: Partition) -> int:
     nodes = torch.cat(partition.nodes).numpy()
     shape = (graph.num_nodes, partition.num_clients)
     holds_NK = sp.csr_matrix((np.ones(len(nodes), np.int32), (nodes, owners)), shape=shape)
-    u, v = graph.edges.numpy()
+    u, v = graph.pairs.numpy()
     held_by = np.asarray(holds_NK.sum(1)).ravel()
     together = np.asarray(holds_NK[u].multiply(holds_NK[v]).sum(1)).ravel()
     return 2 * int(((held_by[u] > 0) & (held_by[v] > 0) & (together == 0)).sum())
@@ -98,7 +98,7 @@ def missing_edges(graph: Graph, partition: Partition) -> int:
 
 def partition_statistics(graph: Graph, partition: Partition, chosen: Split) -> PartitionStatistics:
     own = tuple(
-        graph_statistics(induced_edges(graph.edges, nodes, graph.num_nodes), graph.y[nodes])
+        graph_statistics(induced_edges(graph.pairs, nodes, graph.num_nodes), graph.y[nodes])
         for nodes in partition.nodes
     )
     distances = label_distances(graph, partition)
@@ -120,6 +120,6 @@ def partition_statistics(graph: Graph, partition: Partition, chosen: Split) -> P
         isolated_nodes=mean("isolated"),
         classes_per_client=mean("classes"),
         training_nodes=tuple(int(chosen.train[nodes].sum()) for nodes in partition.nodes),
-        graph=graph_statistics(graph.edges, graph.y),
+        graph=graph_statistics(graph.pairs, graph.y),
         per_client=own,
     )

@@ -1,5 +1,8 @@
 """A client's subgraph: its nodes and the edges between them, without edges to other clients.
 
+Edges may have weights, directions and kinds. Every kind has an adjacency matrix of its own, and if edges are directed
+two of them, for the neighbours that lead to a node and for those that it leads to: these matrices are the relations.
+
 Axes: N nodes, F features, E edges.
 """
 
@@ -13,13 +16,14 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from fedpub.core.sparse import to_scipy
 from fedpub.data.clients.links import Links
 from fedpub.data.clients.split import Split
-from fedpub.data.graph import Graph, adjacency_of, induced_edges
+from fedpub.data.graph import Edges, Graph, adjacency_of, induced
 
-Propagation = Literal["symmetric", "mean"]
+Propagation = Literal["symmetric", "mean", "plain"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,32 +33,62 @@ class Subgraph:
     id: int  # the client's number in the experiment; part of the names of its random streams
     nodes: Tensor  # [N] the number of each node in the whole graph; -1 for one from another client or a generator
     x: Any  # [N, F] SciPy CSR in double precision; a NumPy array if it contains generated features
-    edges: Tensor  # [2, E] pairs u < v for message passing
+    edges: Tensor  # [2, E] pairs for message passing, u < v unless they are directed
     y: Tensor  # [N]
     train: Tensor  # [N] bool
     val: Tensor
     test: Tensor
     propagation: Propagation
     links: Links | None = None  # for link prediction
+    weight: Tensor | None = None  # [E]; None: every edge weighs one
+    directed: bool = False
+    kind: Tensor | None = None  # [E]
+    num_kinds: int = 1
+    target: Tensor | None = None  # [N, T] double: several labels or a number to learn; NaN: unknown
 
     @property
     def num_nodes(self) -> int:
         return len(self.y)
 
+    @property
+    def num_relations(self) -> int:
+        return self.num_kinds * (2 if self.directed else 1)
+
+    @property
+    def linked(self) -> Edges:
+        return Edges(self.edges, self.weight, self.kind, self.directed)
+
     @cached_property
+    def adjacencies(self) -> tuple[Any, ...]:
+        """The normalised matrix of every relation, SciPy CSR [N, N]."""
+        return relations(self.linked, self.num_nodes, self.num_kinds, self.propagation)
+
+    @property
     def adjacency(self) -> Any:
-        """Normalised, SciPy CSR [N, N]."""
-        return normalised_adjacency(self.edges, self.num_nodes, self.propagation)
+        """The matrix of the first relation."""
+        return self.adjacencies[0]
+
+    @cached_property
+    def _walks(self) -> list[list[Any]]:
+        return [[] for _ in range(self.num_relations)]
+
+    def walks(self, steps: int) -> list[Any]:
+        """The features after 1 .. `steps` steps along the edges of each relation, of the same type as `x`: first all
+        steps of the first relation. They never change, so that layer one never propagates."""
+        for adjacency, walk in zip(self.adjacencies, self._walks, strict=True):
+            while len(walk) < steps:
+                walk.append(adjacency.astype(self.x.dtype) @ (walk[-1] if walk else self.x))
+        return [walk[step] for walk in self._walks for step in range(steps)]
+
+    @property
+    def propagated(self) -> Any:
+        """The features after one step along the edges of the first relation."""
+        return self.walks(1)[0]
 
     def forget(self) -> None:
         """Drop what can be recomputed."""
-        for name in ("adjacency", "propagated"):
+        for name in ("adjacencies", "_walks"):
             self.__dict__.pop(name, None)
-
-    @cached_property
-    def propagated(self) -> Any:
-        """The features after one step of message passing, of the same type as `x`: layer one never propagates."""
-        return self.adjacency.astype(self.x.dtype) @ self.x
 
     @property
     def num_train(self) -> int:
@@ -63,34 +97,48 @@ class Subgraph:
 
     def kept(self, rows: Tensor) -> Subgraph:
         """The subgraph of the given nodes, in ascending order."""
+        own = induced(self.linked, rows, self.num_nodes)
         return replace(
             self,
             nodes=self.nodes[rows],
             x=self.x[rows.numpy()],
-            edges=induced_edges(self.edges, rows, self.num_nodes),
+            edges=own.ends,
+            weight=own.weight,
+            kind=own.kind,
             y=self.y[rows],
             train=self.train[rows],
             val=self.val[rows],
             test=self.test[rows],
+            target=None if self.target is None else self.target[rows],
             links=self.links.kept(rows, self.num_nodes) if self.links else None,
         )
 
     def extended(self, added: Added) -> Subgraph:
-        """With added nodes after its own: they pass messages, but are in no training, validation or test set."""
+        """With added nodes after its own: they pass messages, but are in no training, validation or test set.
+
+        Their edges weigh one, lead both ways, and are of the first kind.
+        """
         count = added.x.shape[0]
         if not count:
             return self
+        new = torch.stack([added.anchor, self.num_nodes + added.node])
+        new = torch.cat([new, new.flip(0)], dim=1) if self.directed else new
+        weight = None if self.weight is None else torch.cat([self.weight, self.weight.new_ones(new.shape[1])])
+        kind = None if self.kind is None else torch.cat([self.kind, self.kind.new_zeros(new.shape[1])])
         no_node = torch.zeros(count, dtype=torch.bool)
         unknown = torch.full((count,), -1, dtype=torch.int64)
         return replace(
             self,
             nodes=torch.cat([self.nodes, unknown]),
             x=_joined(self.x, added.x),
-            edges=torch.cat([self.edges, torch.stack([added.anchor, self.num_nodes + added.node])], dim=1),
+            edges=torch.cat([self.edges, new], dim=1),
+            weight=weight,
+            kind=kind,
             y=torch.cat([self.y, unknown]),
             train=torch.cat([self.train, no_node]),
             val=torch.cat([self.val, no_node]),
             test=torch.cat([self.test, no_node]),
+            target=None if self.target is None else pad(self.target, (0, 0, 0, count), value=torch.nan),
         )
 
 
@@ -109,15 +157,43 @@ def _joined(own: Any, added: Any) -> Any:
     return np.concatenate([own.toarray().astype(added.dtype), added])
 
 
+def relations(edges: Edges, num_nodes: int, num_kinds: int, propagation: Propagation) -> tuple[Any, ...]:
+    """A normalised adjacency matrix for every kind of edges; of directed ones two, in-neighbours first."""
+    found = []
+    for number in range(num_kinds):
+        own = edges
+        if edges.kind is not None:
+            chosen = edges.kind == number
+            own = Edges(edges.ends[:, chosen], None if edges.weight is None else edges.weight[chosen])
+        if not edges.directed:
+            found.append(normalised(adjacency_of(own.ends, num_nodes, own.weight).astype(np.float64), propagation))
+            continue
+        (u, v), weight = own.ends.numpy(), own.weight
+        value = np.ones(len(u)) if weight is None else weight.numpy()
+        into = sp.csr_matrix((value, (v, u)), shape=(num_nodes, num_nodes))
+        found += [normalised(into, propagation), normalised(into.T.tocsr(), propagation)]
+    return tuple(found)
+
+
 def normalised_adjacency(edges: Tensor, num_nodes: int, kind: Propagation) -> Any:
-    """GCN's D^-1/2 (A + I) D^-1/2, or the mean over neighbours D^-1 A (zero for an isolated node)."""
-    a = adjacency_of(edges, num_nodes).astype(np.float64)
+    """The normalised adjacency matrix of plain edges."""
+    return relations(Edges(edges), num_nodes, 1, kind)[0]
+
+
+def normalised(a: Any, kind: Propagation) -> Any:
+    """GCN's D^-1/2 (A + I) D^-1/2, the mean over neighbours D^-1 A (zero for an isolated node), or A itself.
+
+    A_vu is the weight of the edge from u to v. If A is not symmetric, the left D has the sums of its rows and the right
+    one those of its columns.
+    """
+    if kind == "plain":
+        return a
     if kind == "symmetric":
-        a = a + sp.identity(num_nodes, format="csr")
-        scale = sp.diags(np.asarray(a.sum(1)).ravel() ** -0.5)
-        return (scale @ a @ scale).tocsr()
+        a = a + sp.identity(a.shape[0], format="csr")
+        into, out = (sp.diags(np.asarray(a.sum(axis)).ravel() ** -0.5) for axis in (1, 0))
+        return (into @ a @ out).tocsr()
     degree = np.asarray(a.sum(1)).ravel()
-    return (sp.diags(1 / np.maximum(degree, 1)) @ a).tocsr()
+    return (sp.diags(1 / np.where(degree > 0, degree, 1)) @ a).tocsr()
 
 
 def subgraph_of(graph: Graph, nodes: Tensor, chosen: Split, client: int, kind: Propagation) -> Subgraph:
@@ -125,4 +201,19 @@ def subgraph_of(graph: Graph, nodes: Tensor, chosen: Split, client: int, kind: P
     own = graph.subgraph(nodes)
     train, val, test = (part[nodes] for part in chosen)
     x = to_scipy(own.x).astype(np.float64)
-    return Subgraph(client, nodes, x, own.edges, own.y, train, val, test, propagation=kind)
+    return Subgraph(
+        client,
+        nodes,
+        x,
+        own.edges,
+        own.y,
+        train,
+        val,
+        test,
+        propagation=kind,
+        weight=own.weight,
+        directed=own.directed,
+        kind=own.kind,
+        num_kinds=max(1, len(graph.kinds)),
+        target=own.target,
+    )

@@ -18,17 +18,20 @@ from fedpub.errors import FedpubError
 
 FORMAT = "fedpub-subgraph-1"
 PARTS = ("nodes", "edges", "y", "train", "val", "test")
+IF_ANY = ("weight", "kind", "target")
 
 
 def write_subgraph(path: Path, own: Subgraph, classes: tuple[str, ...]) -> None:
     x = from_scipy(own.x)
     tensors = {name: getattr(own, name) for name in PARTS}
+    tensors |= {name: part for name in IF_ANY if (part := getattr(own, name)) is not None}
     tensors |= {"x.indptr": x.crow_indices(), "x.indices": x.col_indices(), "x.values": x.values()}
     if own.links:
         tensors |= {"links.train": own.links.train, "links.apart": own.links.apart}
         for name, judged in (("val", own.links.val), ("test", own.links.test)):
             tensors |= {f"links.{name}.pairs": judged.pairs, f"links.{name}.true": judged.true}
     header = {"format": FORMAT, "id": str(own.id), "propagation": own.propagation, "classes": json.dumps(classes)}
+    header |= {"directed": str(own.directed), "kinds": str(own.num_kinds)}
     # Parts may be views of one tensor, which safetensors refuses.
     tensors = {name: part.clone() for name, part in tensors.items()}
     write_tensors(path, tensors, header | {"features": str(own.x.shape[1])})
@@ -42,9 +45,10 @@ def read_subgraph(path: Path) -> tuple[Subgraph, tuple[str, ...]]:
     try:
         shape = (len(tensors["y"]), int(header["features"]))
         x = to_scipy(csr(tensors["x.indptr"], tensors["x.indices"], tensors["x.values"], shape))
-        parts = {name: tensors[name] for name in PARTS}
+        parts = {name: tensors[name] for name in PARTS} | {name: tensors.get(name) for name in IF_ANY}
+        edges = {"directed": header.get("directed") == "True", "num_kinds": int(header.get("kinds", 1))}
         propagation = "mean" if header["propagation"] == "mean" else "symmetric"
-        own = Subgraph(int(header["id"]), x=x, propagation=propagation, **parts)  # type: ignore[arg-type]
+        own = Subgraph(int(header["id"]), x=x, propagation=propagation, **edges, **parts)  # type: ignore[arg-type]
         return replace(own, links=_links(tensors, len(own.y))), tuple(json.loads(header["classes"]))
     except (KeyError, ValueError, TypeError, RuntimeError) as error:
         raise FedpubError(f"{path} is damaged ({error}); divide the graph again") from error
@@ -67,6 +71,8 @@ def subgraph_digest(own: Subgraph) -> str:
     x = own.x.copy()
     x.sort_indices()
     arrays = [getattr(own, name).numpy() for name in PARTS] + [x.indptr, x.indices, x.data]
+    arrays += [part.numpy() for name in IF_ANY if (part := getattr(own, name)) is not None]
+    sha.update(b"directed" if own.directed else b"")
     if own.links:
         arrays += [own.links.train.numpy(), own.links.val.pairs.numpy(), own.links.test.pairs.numpy()]
     for array in arrays:

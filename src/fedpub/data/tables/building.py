@@ -1,12 +1,13 @@
-"""A checked graph from columns and edges, and an account of what every column became.
+"""A checked graph from its nodes and edges, and an account of what every column became.
 
-Axes: N nodes, E edges as given, in any direction and perhaps repeated.
+Axes: N nodes, E edges.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,22 +15,20 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
-from fedpub.data.graph import NO_LABEL, Graph, undirected
-from fedpub.data.tables.encoding import (
-    META_KEY,
-    Column,
-    Encoding,
-    encode,
-    encode_labels,
-    fit_classes,
-    fit_column,
-    fit_degree,
-    some,
-)
-from fedpub.data.tables.files import Table, first_row
+from fedpub.data.graph import Edges, Graph, undirected
+from fedpub.data.tables.aims import Learnt, Wanted, learnt
+from fedpub.data.tables.cells import first_row
+from fedpub.data.tables.encoding import MATRIX, META_KEY, Column, Encoding, some
+from fedpub.data.tables.features import encode, encode_degree, fit_matrix
+from fedpub.data.tables.fitting import NO_RULES, fit_column, fit_degree
+from fedpub.data.tables.links import Links
+from fedpub.data.tables.rules import Rules
+from fedpub.data.tables.splits import OwnSplit, told
+from fedpub.data.tables.steps import Step, silent
+from fedpub.data.tables.table import Table
 from fedpub.errors import FedpubError
 
-FEW_CLASSES, NODES_PER_CLASS = 20, 5  # above the first number, every class needs so many labelled nodes
+NO_SPLIT = OwnSplit()
 NaturalClients = tuple[Tensor, tuple[str, ...]]  # the client of every node, and the clients' names
 
 
@@ -45,118 +44,95 @@ class Imported:
 
 @dataclass(frozen=True)
 class Choices:
-    """The user's choices about the columns of a table."""
+    """The user's choices about the columns of a node table."""
 
-    label: str
+    want: Wanted
     fates: Mapping[str, str]  # what the columns are that do not become features
-    categorical: Collection[str] = ()
-    many_classes: bool = False
+    rules: Rules = NO_RULES
+    split: OwnSplit = NO_SPLIT
     like: Encoding | None = None
 
 
-def build(
-    table: Table, ids: Sequence[str], ends_2E: Tensor, chosen: Choices, clients: NaturalClients | None, name: str
-) -> Imported:
-    label_column, fates, like = chosen.label, chosen.fates, chosen.like
-    edges = undirected(ends_2E, len(table))
-    degree_N = degrees(edges, len(table))
-    classes = _classes(table, chosen) if like is None else like.classes
-    known = label_column in table.columns
-    y = encode_labels(table, label_column, classes) if known else torch.full((len(table),), NO_LABEL)
+@dataclass(frozen=True, eq=False)
+class Nodes:
+    """All that the node table says."""
+
+    ids: tuple[str, ...]
+    learnt: Learnt
+    columns: tuple[Column, ...]
+    x_NF: Tensor | None  # None: the degree is the only feature, which edges decide
+    split: Tensor | None
+    clients: NaturalClients | None
+    fates: Mapping[str, str]
+
+
+def nodes_of(
+    table: Table,
+    ids: Sequence[str],
+    chosen: Choices,
+    clients: NaturalClients | None,
+    matrix_NF: Any | None = None,
+    step: Step = silent,
+) -> Nodes:
+    """The nodes of a table, encoded column by column."""
+    like, fates = chosen.like, chosen.fates
+    found, split = learnt(table, chosen.want, like), chosen.split.of(table)
     free = [column for column in table.columns if column not in fates]
     if like is None:
-        fitted = {column: fit_column(table, column, column in chosen.categorical) for column in free}
-        kept = tuple(column for column in fitted.values() if isinstance(column, Column)) or (fit_degree(degree_N),)
+        fitted: dict[str, Column | str] = {}
+        for done, column in enumerate(free):
+            step("columns", done, len(free))
+            fitted[column] = fit_column(table, column, chosen.rules)
+        if matrix_NF is not None:
+            fitted[MATRIX] = fit_matrix(matrix_NF)
+        kept = tuple(column for column in fitted.values() if isinstance(column, Column))
     else:
-        kept = _columns_of(like, table, fates)
+        kept = _columns_of(like, table, fates, matrix_NF)
         fitted = dict.fromkeys(free, "left out: not in the given encoding")
-        fitted |= {column.name: column for column in kept if column.kind != "degree"}
-    encoding = Encoding(kept, classes)
-    client, client_names = clients or (None, ())
+        fitted |= {column.name: column for column in kept}
+    x_NF = encode(kept, table, matrix_NF, step) if kept else None
+    said = {column: fates.get(column) or str(fitted[column]) for column in table.columns}
+    if matrix_NF is not None:
+        said[MATRIX] = str(fitted[MATRIX])
+    return Nodes(tuple(ids), found, kept, x_NF, split, clients, said)
+
+
+def assembled(nodes: Nodes, links: Links, chosen: Choices, name: str) -> Imported:
+    """The graph of nodes and edges."""
+    like, n, edges = chosen.like, len(nodes.ids), links.edges
+    x, columns = nodes.x_NF, nodes.columns
+    if x is None:
+        degree_N = degrees(edges, n)
+        columns = (fit_degree(degree_N),) if like is None else like.columns
+        x = encode_degree(columns[0], degree_N)
+    weighted, classes = edges.weight is not None, nodes.learnt.classes
+    encoding = Encoding(columns, classes, chosen.want.aim, weighted, edges.directed, links.kinds)
+    client, client_names = nodes.clients or (None, ())
     graph = Graph(
-        x=encode(kept, table, degree_N),
-        y=y,
-        edges=edges,
+        x=x,
+        y=nodes.learnt.y,
+        edges=edges.ends,
         classes=classes,
         name=name,
         client=client,
         client_names=client_names,
-        node_ids=tuple(ids),
+        node_ids=nodes.ids,
         meta={META_KEY: encoding.to_json()},
+        weight=edges.weight,
+        directed=edges.directed,
+        kind=edges.kind,
+        kinds=links.kinds,
+        split=nodes.split,
+        target=nodes.learnt.target,
     ).validate(labelled=like is None)
-    columns = {column: fates.get(column) or str(fitted[column]) for column in table.columns}
-    return Imported(graph, encoding, columns, _notes(graph, encoding, ends_2E))
+    return Imported(graph, encoding, nodes.fates, (*_notes(graph, encoding), *links.notes))
 
 
-def _notes(graph: Graph, encoding: Encoding, ends_2E: Tensor) -> tuple[str, ...]:
-    loops = int((ends_2E[0] == ends_2E[1]).sum())
-    repeated = ends_2E.shape[1] - loops - graph.edges.shape[1]
-    notes = [f"{graph.num_classes} classes: {some(graph.classes)}"]
-    if unlabelled := int((graph.y < 0).sum()):
-        notes.append(f"{unlabelled:,} of {graph.num_nodes:,} nodes have no label")
-    if loops or repeated:
-        notes.append(f"edges dropped: {loops:,} self-loops, {repeated:,} repeated (in either direction)")
-    if encoding.columns[0].kind == "degree":
-        notes.append("no column is a feature, so log(1 + degree) is used: " + str(encoding.columns[0]))
-    if graph.client is not None:
-        sizes = torch.bincount(graph.client, minlength=len(graph.client_names)).tolist()
-        sized = [f"{client} ({size:,} nodes)" for client, size in zip(graph.client_names, sizes, strict=True)]
-        notes.append(f"{len(sized)} clients: {some(sized)}")
-    return tuple(notes)
-
-
-def check_joins(ends_2E: Tensor, source: str) -> Tensor:
-    if bool((ends_2E[0] == ends_2E[1]).all()):
-        raise FedpubError(f"{source}: no edge joins two different nodes; a graph needs at least one edge")
-    return ends_2E
-
-
-def degrees(edges: Tensor, num_nodes: int) -> Tensor:
-    return torch.bincount(edges.flatten(), minlength=num_nodes)
-
-
-def _classes(table: Table, chosen: Choices) -> tuple[str, ...]:
-    label_column = chosen.label
-    labels = table.text(label_column).drop_null()
-    found = fit_classes(pc.unique(labels).to_pylist())
-    if not found:
-        raise FedpubError(f"{table.source}: column {label_column!r} is empty in every row; label at least one node")
-    if len(found) < 2:
-        raise FedpubError(
-            f"{table.source}: every label in column {label_column!r} is {found[0]!r}; "
-            "classification needs at least two classes, so choose another `label` column or add nodes"
-        )
-    if len(found) > FEW_CLASSES and not chosen.many_classes:
-        fractions = _are_fractions(found)
-        if fractions or len(labels) < NODES_PER_CLASS * len(found):
-            kind = "numbers" if fractions else "values"
-            raise FedpubError(
-                f"{table.source}: column {label_column!r} has {len(found):,} different {kind} in {len(labels):,} rows, "
-                "too many to be classes; group them, choose another `label` column, or confirm with `many_classes=True`"
-            )
-    return found
-
-
-def _are_fractions(labels: Sequence[str]) -> bool:
-    """Whether all are numbers and some are not integers: a quantity rather than a class."""
-    try:
-        numbers = [float(label) for label in labels]
-    except ValueError:
-        return False
-    return not all(number.is_integer() for number in numbers)
-
-
-def _columns_of(like: Encoding, table: Table, taken: Collection[str]) -> tuple[Column, ...]:
-    for column in like.columns:
-        if column.kind == "degree":
-            continue
-        table.require("column (needed by the given encoding)", column.name)
-        if column.name in taken:
-            raise FedpubError(
-                f"{table.source}: the encoding of `like` needs the column {column.name!r} as a feature; "
-                "do not drop it or use it for anything else"
-            )
-    return like.columns
+def degrees(edges: Edges, num_nodes: int) -> Tensor:
+    """How many other nodes each node is joined to."""
+    plain = not edges.directed and edges.kind is None
+    pairs = edges.ends if plain else undirected(edges.ends, num_nodes)
+    return torch.bincount(pairs.flatten(), minlength=num_nodes)
 
 
 def clients_by_column(table: Table, client_column: str) -> NaturalClients:
@@ -167,3 +143,51 @@ def clients_by_column(table: Table, client_column: str) -> NaturalClients:
     names = sorted(pc.unique(clients).to_pylist())
     codes = pc.index_in(clients, value_set=pa.array(names, clients.type))
     return torch.from_numpy(codes.to_numpy().astype(np.int64)), tuple(names)
+
+
+def _notes(graph: Graph, encoding: Encoding) -> list[str]:
+    what = {"class": "classes", "labels": "labels", "number": "number to learn"}[encoding.aim]
+    notes = [f"{graph.num_classes} {what}: {some(graph.classes)}"]
+    unknown = (graph.y < 0) if graph.target is None else graph.target.isnan().all(1)
+    if count := int(unknown.sum()):
+        lacking = {"class": "no label", "labels": "no label", "number": "no number"}[encoding.aim]
+        notes.append(f"{count:,} of {graph.num_nodes:,} nodes have {lacking}")
+    if graph.split is not None:
+        notes.append(told(graph.split))
+    if graph.kind is not None:
+        sizes = torch.bincount(graph.kind, minlength=len(graph.kinds)).tolist()
+        sized = [f"{kind} ({size:,} edges)" for kind, size in zip(graph.kinds, sizes, strict=True)]
+        notes.append(f"{len(sized)} kinds of edges: {some(sized)}")
+    if encoding.columns[0].kind == "degree":
+        notes.append("no column is a feature, so log(1 + degree) is used: " + str(encoding.columns[0]))
+    if graph.client is not None:
+        sizes = torch.bincount(graph.client, minlength=len(graph.client_names)).tolist()
+        sized = [f"{client} ({size:,} nodes)" for client, size in zip(graph.client_names, sizes, strict=True)]
+        notes.append(f"{len(sized)} clients: {some(sized)}")
+    return notes
+
+
+def _columns_of(like: Encoding, table: Table, taken: Collection[str], matrix_NF: Any | None) -> tuple[Column, ...]:
+    """The columns of an encoding, without the degree; an error for the first one that is not to be had here."""
+    needed = next((column for column in like.columns if column.kind == "matrix"), None)
+    if needed is None and matrix_NF is not None:
+        raise FedpubError("the encoding of `like` has no features from a file; leave out `features`")
+    if needed is not None and matrix_NF is None:
+        raise FedpubError(
+            f"the encoding of `like` has {needed.size:,} features from a file; give yours with `features`"
+        )
+    if needed is not None and matrix_NF is not None and matrix_NF.shape[1] != needed.size:
+        raise FedpubError(
+            f"the file of `features` has {matrix_NF.shape[1]:,} columns, but the encoding of `like` has "
+            f"{needed.size:,}; give the same features in the same order"
+        )
+    for column in like.columns:
+        if column.kind in ("degree", "matrix"):
+            continue
+        table.require("column (needed by the given encoding)", column.name)
+        if column.name in taken:
+            raise FedpubError(
+                f"{table.source}: the encoding of `like` needs the column {column.name!r} as a feature; "
+                "do not drop it or use it for anything else"
+            )
+    return tuple(column for column in like.columns if column.kind != "degree")

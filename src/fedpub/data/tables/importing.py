@@ -1,7 +1,4 @@
-"""Graphs from CSV and Parquet tables of nodes and edges.
-
-Axes: N nodes, E edges as given, in any direction and perhaps repeated.
-"""
+"""Graphs from CSV and Parquet tables of nodes and edges."""
 
 from __future__ import annotations
 
@@ -9,16 +6,22 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 import torch
-from torch import Tensor
 
-from fedpub.data.tables.building import Choices, Imported, NaturalClients, build, check_joins, clients_by_column
+from fedpub.data.graph import Duplicates
+from fedpub.data.tables.aims import Wanted, wanted
+from fedpub.data.tables.building import Choices, Imported, NaturalClients, assembled, clients_by_column, nodes_of
+from fedpub.data.tables.dialect import Dialect
 from fedpub.data.tables.encoding import Encoding, some
-from fedpub.data.tables.files import Dialect, Table, first_row, read_edges, read_tables
-from fedpub.errors import FedpubError
+from fedpub.data.tables.features import read_matrix
+from fedpub.data.tables.files import EdgeColumns, header, read_tables, source_of
+from fedpub.data.tables.ids import unique_ids
+from fedpub.data.tables.links import EdgeRules, Outside, read_links
+from fedpub.data.tables.rules import declared, matching
+from fedpub.data.tables.splits import OwnSplit
+from fedpub.data.tables.steps import Step, silent
+from fedpub.data.tables.table import Table
+from fedpub.errors import FedpubError, unknown
 
 
 def from_tables(
@@ -26,23 +29,42 @@ def from_tables(
     edges: Sequence[Path],
     *,
     id_column: str,
-    label_column: str,
+    label_column: str | None = None,
+    label_columns: Collection[str] = (),
+    number_column: str | None = None,
     source_column: str | None = None,
     target_column: str | None = None,
+    edge_weight: str | None = None,
+    edge_type: str | None = None,
+    directed: bool = False,
+    duplicates: Duplicates | None = None,
+    outside: Outside = "refuse",
     client_column: str | None = None,
+    split_column: str | None = None,
+    time_column: str | None = None,
+    validation_from: str | None = None,
+    test_from: str | None = None,
     drop: Collection[str] = (),
     categorical: Collection[str] = (),
+    dates: Collection[str] = (),
+    plain: Collection[str] = (),
+    hashed: Collection[str] = (),
+    missing: Collection[str] = (),
+    features: Path | None = None,
     many_classes: bool = False,
     delimiter: str | None = None,
     encoding: str | None = None,
     like: Encoding | None = None,
     name: str = "graph",
+    step: Step = silent,
 ) -> Imported:
     """A graph from node files and edge files; with several node files, each is a client.
 
-    Every column except id, label, client and the dropped ones becomes features; `categorical` columns are one-hot even
-    if they hold numbers; `like` reuses the encoding of another graph. Delimiter and encoding of CSV files are detected
-    unless they are given.
+    Learnt is the class in `label_column`, several labels (0 or 1) in `label_columns`, or the number in `number_column`.
+    Every other column becomes features unless it is the id, the client, part of the split or dropped; `categorical`,
+    `dates`, `plain` (not standardised) and `hashed` ("shop=64") say what a column is, `missing` ("mean", "age=zero")
+    what becomes of empty cells, and `like` takes all of this from another graph. Lists of columns may contain the
+    wildcards * and ?. Delimiter and encoding of CSV files are detected unless they are given.
     """
     if not nodes or not edges:
         raise FedpubError("a graph needs at least one node file and one edge file; give both `nodes` and `edges`")
@@ -51,50 +73,41 @@ def from_tables(
             f"clients are given twice, by {len(nodes)} node files and by the column {client_column!r}; "
             "give one node file, or leave out `client`"
         )
-    fates = dict.fromkeys(drop, "left out on request")
-    if label_column == id_column:
-        raise FedpubError(
-            f"column {id_column!r} cannot be both `id` and `label`; give the column to predict with `label`"
-        )
-    fates |= {id_column: "node id", label_column: "label"}
-    verbatim = [id_column]
-    if client_column is not None:
-        fates[client_column] = "client"
-        verbatim.append(client_column)
-    if like is not None and categorical:
-        raise FedpubError("`categorical` has no effect with `like`, which defines every column; leave one out")
-    for column in categorical:
-        if column in fates:
-            raise FedpubError(
-                f"column {column!r} cannot be `categorical`: it is {fates[column]}; remove it from that list"
-            )
-    categories = [column.name for column in like.columns if column.kind == "category"] if like else categorical
     dialect = Dialect(delimiter, encoding)
-    table = read_tables(nodes, verbatim, [label_column, *categories], dialect)
-    for column in categorical:
-        table.require("categorical column", column)
-    unlabelled = like is not None and label_column not in table.columns  # nodes to predict
-    if unlabelled and fates[label_column] == "label":
-        del fates[label_column]
-    for column, fate in fates.items():
-        table.require("column to drop" if column in drop else f"{fate.removeprefix('node ')} column", column)
+    want = wanted(label_column, label_columns, number_column, many_classes)
+    split = OwnSplit(split_column, time_column, validation_from, test_from)
+    rules = EdgeRules(
+        EdgeColumns(source_column, target_column, edge_weight, edge_type), directed, duplicates, outside
+    ).alike(like)
+    says = {"categorical": categorical, "dates": dates, "plain": plain, "hash": hashed, "missing": missing}
+    if like is not None and (useless := next((setting for setting, given in says.items() if given), None)):
+        raise FedpubError(f"`{useless}` has no effect with `like`, which defines every column; leave one out")
+    names, source = header(nodes[0], dialect), source_of(nodes)
+    fates = _fates(names, source, id_column, want, client_column, split, drop, like is not None)
+    declares = declared(names, fates, source, says)
+    texts = [*want.columns, *split.columns, *declares.texts]
+    if like is not None:
+        texts += [column.name for column in like.columns if column.kind in ("category", "hashed", "time")]
+    verbatim = [id_column, *([] if client_column is None else [client_column])]
+    step("reading nodes", 0, None)
+    table = read_tables(nodes, verbatim, texts, dialect)
     for path, part in zip(nodes, table.parts, strict=True):
         if part.num_rows == 0:
             raise FedpubError(f"{path} has no rows; a graph needs at least one node")
-    ids = _unique_ids(table, id_column)
-    edge_table = read_edges(edges, source_column, target_column, dialect)
-    ends_2E = _endpoints(edge_table, ids, table.source)
+    ids = unique_ids(table, id_column)
     clients = _clients_by_file(nodes, table) if client_column is None else clients_by_column(table, client_column)
-    chosen = Choices(label_column, fates, categorical, many_classes, like)
-    made = build(table, ids.to_pylist(), ends_2E, chosen, clients, name)
-    if edge_table.unused:
-        unused = f"unused edge columns: {some(edge_table.unused)}"
-        made = replace(made, notes=(*made.notes, unused))
-    if not unlabelled:
+    matrix_NF = None if features is None else read_matrix(features, len(table))
+    chosen = Choices(want, fates, declares, split, like)
+    own = nodes_of(table, ids.texts.to_pylist(), chosen, clients, matrix_NF, step)
+    del table, matrix_NF  # as large as the features that were made of them
+    links = read_links(edges, ids, rules, like, dialect, source, step)
+    step("the graph", 0, None)
+    made = assembled(own, links, chosen, name)
+    if all(column in names for column in want.columns):
         return made
-    columns = some(list(table.columns))
-    missing = f"there is no column {label_column!r}, so no node has a label; the columns are {columns}"
-    return replace(made, notes=(*made.notes, missing))
+    columns = ", ".join(map(repr, want.columns))
+    absent = f"there is no column {columns}, so no node has a label; the columns are {some(names)}"
+    return replace(made, notes=(*made.notes, absent))
 
 
 def check_outputs(out: Path, encoding_out: Path | None, inputs: Collection[Path], force: bool) -> None:
@@ -109,36 +122,35 @@ def check_outputs(out: Path, encoding_out: Path | None, inputs: Collection[Path]
             raise FedpubError(f"{path} already exists; choose another name, or replace it with `force`")
 
 
-def _unique_ids(table: Table, id_column: str) -> pa.Array:
-    ids = table.text(id_column)
-    row = first_row(ids, None)
-    if row >= 0:
-        raise FedpubError(f"{table.place(row)}: column {id_column!r} is empty; give every node an id")
-    codes = ids.dictionary_encode().indices.to_numpy()  # counted in the order of first occurrence
-    again = np.flatnonzero(codes[1:] <= np.maximum.accumulate(codes)[:-1])
-    if len(again):
-        row = int(again[0]) + 1
-        first = first_row(ids, ids[row])
-        raise FedpubError(
-            f"{table.place(row)}: node id {ids[row].as_py()!r} is also that of {table.place(first)}; "
-            "give every node its own id"
-        )
-    return ids
-
-
-def _endpoints(edges: Table, ids: pa.Array, nodes: str) -> Tensor:
-    """The two nodes of every edge row, as positions among the ids."""
-    ends = []
-    for end in ("source", "target"):
-        texts = edges.text(end)
-        position = pc.index_in(texts, value_set=ids)
-        row = first_row(position, None)
-        if row >= 0:
-            value = texts[row].as_py()
-            problem = f"{end} is empty" if value is None else f"{end} {value!r} is not the id of a node in {nodes}"
-            raise FedpubError(f"{edges.place(row)}: {problem}; correct it, add the node or remove the edge")
-        ends.append(torch.from_numpy(position.to_numpy().astype(np.int64)))
-    return check_joins(torch.stack(ends), edges.source)
+def _fates(
+    names: Sequence[str],
+    source: str,
+    id_column: str,
+    want: Wanted,
+    client_column: str | None,
+    split: OwnSplit,
+    drop: Collection[str],
+    alike: bool,
+) -> dict[str, str]:
+    """What the columns are that do not become features; nodes to predict need none of those to learn."""
+    roles = [(id_column, "node id"), *((column, want.role) for column in want.columns)]
+    roles += [] if client_column is None else [(client_column, "client")]
+    roles += list(split.fates.items())
+    fates: dict[str, str] = {}
+    for column, fate in roles:
+        if column not in names:
+            if fate == want.role and alike and not set(want.columns) & set(names):
+                continue
+            role = fate.removeprefix("node ").partition(":")[0].partition(";")[0]
+            raise FedpubError(f"{source}: {unknown(f'{role} column', column, names)}")
+        if fates.setdefault(column, fate) != fate:
+            raise FedpubError(
+                f"column {column!r} cannot be both {fates[column]} and {fate}; name another column for one of them"
+            )
+    for pattern in drop:
+        for column in matching(pattern, names, "column to drop", source, fates):
+            fates.setdefault(column, "left out on request")
+    return fates
 
 
 def _clients_by_file(nodes: Sequence[Path], table: Table) -> NaturalClients | None:
