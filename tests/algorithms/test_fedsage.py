@@ -110,7 +110,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[Step]:
 
 
 def scores(model: Model, own: Subgraph) -> Tensor:
-    return model.apply(random_tree(model, 1), stack([own], 3, dtype=torch.float64))
+    return model.apply(random_tree(model, 1), stack([own], 3, dtype=torch.float64, steps=model.steps))
 
 
 @MODEL
@@ -146,10 +146,10 @@ def test_added_features_may_be_sparse_or_dense(model):
     assert sp.issparse(one.x) != sp.issparse(other.x)
     assert np.array_equal(dense(one.x), dense(other.x))
     torch.testing.assert_close(scores(built, one), scores(built, other))
-    beside = stack([one, replace(other, id=1)], 3, dtype=torch.float64)
+    beside = stack([one, replace(other, id=1)], 3, dtype=torch.float64, steps=built.steps)
     both = built.apply(stacked(random_tree(built), 2), beside)
     torch.testing.assert_close(both[:7], both[7:])
-    assert beside.seen_x_KF.tolist() == beside.seen_propagated_KF.tolist() == [[True, True, True, False, True]] * 2
+    assert beside.seen_x_KF.tolist() == beside.seen_walks[0].tolist() == [[True, True, True, False, True]] * 2
 
 
 @pytest.mark.parametrize(("kind", "there", "back"), [("symmetric", 6**-0.5, 6**-0.5), ("mean", 0.5, 1.0)])
@@ -364,7 +364,7 @@ def test_edges_of_what_is_hidden_are_out_of_sight_and_only_counted(model):
 
 
 @dataclass(frozen=True)
-class Copying:
+class Copying(Model):
     """A model whose outputs are the features themselves, so that the generator can be worked out by hand."""
 
     propagation: ClassVar = "symmetric"
@@ -753,7 +753,7 @@ def test_the_number_of_neighbours_is_what_the_trained_generator_predicts(model, 
     assert made is not None
     generator, total = METHOD.setup().generator(ctx), 0
     for own, state, added in zip(data, steps[-1].own, made.added, strict=True):
-        weights, alone = tree(state["parameters"]), stack([own], 3, dtype=torch.float64)
+        weights, alone = tree(state["parameters"]), stack([own], 3, dtype=torch.float64, steps=ctx.model.steps)
         z_NL = generator.encode(weights, alone)  # without noise, hidden nodes and all
         count = whole_counts(generator.counts(weights, z_NL, alone.segments), [own], 3, ctx.seed).tolist()
         every = generator.features(weights, z_NL, alone.segments)

@@ -28,6 +28,7 @@ from fedpub.paper.recipe import Settings
 from fedpub.paper.store import key
 from fedpub.runs.simulated import run
 from fedpub.store.directory import read_rows
+from fedpub.tasks import Task
 from small import context, made_for, random_tree, refused, small_clients
 
 
@@ -149,7 +150,7 @@ def test_claims_of_examples_are_capped():
 
 
 @dataclass(frozen=True)
-class Judge:
+class Judge(Task):
     """A task in which the mean of a client's weights is its accuracy."""
 
     metrics: ClassVar[tuple[str, ...]] = ("val",)

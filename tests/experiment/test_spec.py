@@ -202,7 +202,7 @@ def test_fed_pub_beats_fed_avg_on_cora(real_data):
 def test_prepared_clients_see_all_that_their_own_nodes_have():
     ready = prepare(Experiment(dataset="communities", method="fedpub").resolve())
     (data,) = ready.federation.chunks(list(range(ready.federation.num_clients)))
-    assert bool((data.seen_propagated_KF | ~data.seen_x_KF).all())
+    assert bool((data.seen_walks[0] | ~data.seen_x_KF).all())
     assert not bool(data.seen_x_KF.all())
 
 

@@ -20,7 +20,7 @@ from fedpub.models import GCN, MODELS, Dropout, GraphSAGE, Model
 from fedpub.models.base import dropout_seeds
 from fedpub.models.proxy import P_OUT, feature_proxy, proxy_structure, random_proxy
 from fedpub.tasks import Step
-from fedpub.tasks.node_classification import macro_f1
+from fedpub.tasks.metrics import macro_f1
 from small import NODES, SEEN_X, assert_trees_equal, context, random_tree, small_clients, small_graph, subgraphs
 
 HIDDEN = 4
@@ -204,7 +204,12 @@ def test_init(model: Model) -> None:
 
 
 def test_the_models_by_name() -> None:
-    assert {name: kind.__name__ for name, kind in MODELS.items()} == {"gcn": "GCN", "sage": "GraphSAGE", "twin": "Twin"}
+    assert {name: kind.__name__ for name, kind in MODELS.items()} == {
+        "gcn": "GCN",
+        "sage": "GraphSAGE",
+        "twin": "Twin",
+        "hops": "Hops",
+    }
 
 
 @MODEL

@@ -27,11 +27,17 @@ class Context:
     weight_decay: float
     dropout: float
     defence: Defence = "none"
+    batch_size: int = 0  # training nodes per step; 0: all
     made: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)  # by `once`
 
-    def step(self, epoch: int) -> Step:
+    @property
+    def needs(self) -> tuple[int, bool, bool]:
+        """What stacked clients must hold: see `fedpub.data.clients.stack.stack`."""
+        return self.model.steps, self.model.propagates, self.model.independent and not self.task.of_pairs
+
+    def step(self, epoch: int, batch: int = 0) -> Step:
         """A step of local training in this round; it determines the random streams."""
-        return Step(self.seed, self.round, epoch, self.dropout)
+        return Step(self.seed, self.round, epoch, self.dropout, batch=batch)
 
     def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """A value that is computed once for a run and then reused in all its rounds."""

@@ -39,6 +39,9 @@ from fedpub.core.message import SENT, Message
 from fedpub.core.optim import adam_init
 from fedpub.core.tree import State, Tree, select, stacked, tensor, tree, tree_map, update
 from fedpub.data.clients.stack import Clients
+from fedpub.errors import FedpubError
+from fedpub.models import Model
+from fedpub.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,11 @@ class FedPub(Options):
         return masked(with_masks(tree(own["weights"]), masks))
 
     personal = starts = masked  # evaluated and kept, and the start of the next round's training
+
+    def net(self, chosen: Model, task: Task) -> Model:
+        if self.similarity and self.measure == "label" and task.of_targets:
+            raise FedpubError("`measure=label` compares counts of classes, which this task has none of; take another")
+        return chosen
 
     # Algorithm 2: the server
 

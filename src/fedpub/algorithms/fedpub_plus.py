@@ -77,11 +77,12 @@ class FedPubPlus(FedPub):
         return {**super().defaults, "model": "twin", "hidden": 64, "dropout": 0.6}
 
     def net(self, chosen: Model, task: Task) -> Model:
-        federated = FeatureDropout(chosen, self.inputs)
+        federated = FeatureDropout(super().net(chosen, task), self.inputs)
         if not self.choose:
             return federated
-        # Two models of one client need the same adjacency and outputs; for links, outputs are as wide as the model.
-        like_local = chosen.propagation == LOCAL.propagation and task.of_classes
+        # Two models of one client need the same adjacency and outputs; for links, outputs are as wide as the model. A
+        # model that never propagates has a fallback that does not, either.
+        like_local = chosen.propagation == LOCAL.propagation and not task.of_pairs and not chosen.independent
         return WithFallback(federated, LOCAL if like_local else chosen)
 
     def pace(self, data: Clients) -> float | Tensor:
@@ -212,7 +213,7 @@ def _local(ctx: Context) -> Context:
 def _judged(ctx: Context, weights: Tree, data: Clients) -> tuple[Tensor, Tensor]:
     """Accuracy and loss on the validation nodes, [K], double; for a client without any the accuracy is `UNKNOWN`."""
     with torch.no_grad():
-        found = ctx.task.evaluate(ctx.model, weights, data)
+        found = ctx.task.validate(ctx.model, weights, data)
     return found["val"].nan_to_num(UNKNOWN).double(), found["val_loss"].nan_to_num(0.0).double()
 
 

@@ -34,14 +34,14 @@ from fedpub.core.message import Message
 from fedpub.core.optim import adam_init, adam_step
 from fedpub.core.rng import numpy_stream, torch_stream
 from fedpub.core.segments import Segments
-from fedpub.core.sparse import propagate
 from fedpub.core.tree import State, Tree, apart, stacked, tensor, together, tree, tree_map
 from fedpub.data.clients.hiding import SAMPLED, hidden_rows, lost_neighbours, mended_rows, sampled_neighbours
 from fedpub.data.clients.stack import Clients, stack
 from fedpub.data.clients.subgraph import Added, Subgraph
 from fedpub.errors import FedpubError
+from fedpub.models import Model, Module
 from fedpub.models.generator import LATENT, Generator, feature_head, generate, greedy_loss, mean_by_client
-from fedpub.tasks import Step
+from fedpub.tasks import Step, Task
 
 CLASSIFIER = "classifier:"  # prefix of the parameters of the classifier that is trained with the generator
 
@@ -67,6 +67,14 @@ class FedSage(FedAvg):
                 f"`generated={self.generated}` leaves nothing to mend with; give 1 or more, or take fedavg"
             )
         return super().init_server(w0, num_clients)
+
+    def net(self, chosen: Model, task: Task) -> Model:
+        if isinstance(chosen, Module):
+            raise FedpubError(
+                f"FedSage+ needs a model with any number of outputs, and those of the module {chosen.name} are fixed; "
+                "take another `method`, or a model by name"
+            )
+        return chosen
 
     def setup(self) -> Mending:
         return Mending(self.generator_epochs, self.generator_rounds, self.generated)
@@ -110,7 +118,7 @@ class Mending:
         hidden = [hidden_rows(own, ctx.seed) for own in data]
         pairs = list(zip(data, hidden, strict=True))
         left = [own.kept(torch.nonzero(~gone).flatten()) for own, gone in pairs]
-        clients = stack(left, place.num_classes, place.device, place.dtype)
+        clients = stack(left, place.num_classes, place.device, place.dtype, steps=ctx.model.steps)
         losses = [lost_neighbours(own, gone, self.neighbours, ctx.seed) for own, gone in pairs]
         lost, rows, true, known = zip(*losses, strict=True)
         start = np.cumsum([0] + [own.num_nodes for own in left])
@@ -238,10 +246,9 @@ class Mending:
             parts.append(bare.extended(Added(sp.csr_matrix((len(mine), 0)), anchor, torch.arange(len(mine)))))
             order += [np.arange(start[client], start[client + 1]), start[-1] + mine]
         place = work.place
-        structure = stack(parts, place.num_classes, place.device, place.dtype)
+        structure = stack(parts, place.num_classes, place.device, place.dtype, steps=generator.encoder.steps)
         x = torch.cat([work.x_NF, x_GF])[torch.from_numpy(np.concatenate(order)).to(place.device)]
-        propagated = propagate(structure.adjacency, x)
-        return replace(structure, x=x, propagated=propagated, num_features=x.shape[1])
+        return structure.with_features(x)
 
     def latents(self, ctx: Context, number: int, w: Tree, work: _Work) -> Tensor:
         """The head's inputs for nodes that each client samples, [K, B, L]."""
@@ -288,7 +295,7 @@ class Mending:
     def added(self, ctx: Context, own: list[State], work: _Work) -> list[Added]:
         """The whole graphs, mended."""
         generator, weights, place = self.generator(ctx), tree(together(own)["parameters"]), work.place
-        data = stack(work.data, place.num_classes, place.device, place.dtype)
+        data = stack(work.data, place.num_classes, place.device, place.dtype, steps=ctx.model.steps)
         z_NL = generator.encode(weights, data)
         count_N = generator.counts(weights, z_NL, data.segments)
         check_counts(count_N, work.data, data.segments)

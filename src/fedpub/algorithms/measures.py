@@ -102,23 +102,22 @@ class Functions(Nothing):
         if self.proxy == "feature":
             edges = ("proxy edges", self.p_out)
             a_PP = ctx.once(edges, lambda: proxy_structure("sbm", ctx.seed, ctx.model.propagation, self.p_out))
-            return feature_proxy(ctx.seed, data, a_PP)
+            return feature_proxy(ctx.seed, data, a_PP, ctx.model.steps)
         proxy = self._random(ctx, data.num_features, data.device, data.dtype)
-        if not self.prunes:
-            return proxy
-        seen = ctx.model.seen(data).values()
-        return data.once(proxy, lambda: narrowed(proxy, torch.stack([*seen]).any(0)))
+        seen = [*ctx.model.seen(data).values()] if self.prunes else []
+        return data.once(proxy, lambda: narrowed(proxy, torch.stack(seen).any(0))) if seen else proxy
 
     def _shared(self, ctx: Context, weights: Tree) -> Proxy:
         """The proxy graph common to all, for models of which only the weights are known."""
-        first = weights[ctx.model.inputs[0]]
-        return self._random(ctx, first.shape[-2], first.device, first.dtype)
+        some = next(iter(weights.values()))
+        return self._random(ctx, ctx.model.num_inputs(weights), some.device, some.dtype)
 
     def _random(self, ctx: Context, features: int, device: torch.device, dtype: torch.dtype) -> Proxy:
         kind = "sbm" if self.proxy == "feature" else self.proxy
+        model = ctx.model
         return ctx.once(
             ("proxy", kind, self.p_out, features, device, dtype),
-            lambda: random_proxy(kind, ctx.seed, features, ctx.model.propagation, self.p_out, device, dtype),
+            lambda: random_proxy(kind, ctx.seed, features, model.propagation, self.p_out, device, dtype, model.steps),
         )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 
 import torch
@@ -13,8 +14,10 @@ from fedpub.algorithms.masks import MASK, chain_rule, masked
 from fedpub.core.kernels import parts_in_cache
 from fedpub.core.message import Message
 from fedpub.core.optim import adam_init, adam_step, soft_threshold
+from fedpub.core.rng import numpy_stream
 from fedpub.core.tree import State, Tree, mix, stacked, tensor, tree, tree_map
 from fedpub.data.clients.stack import Clients
+from fedpub.tasks.base import Step
 
 
 def train(
@@ -29,6 +32,8 @@ def train(
 ) -> tuple[State, Tensor]:
     """E epochs of Adam on every client's own loss, in place: the optimiser's new state and the last task loss [K].
 
+    An epoch is one step on all training nodes, or one on each batch of them if the context has a batch size.
+
     The sum of K independent losses gives every client its exact own gradient in one backward pass.
     With `masks` μ the model's weights are θ ⊙ μ, and both are trained; `lr` holds learning rates that differ from the
     context's, one for all clients or one per client, [K]; `proximal` = (λ, θ̄) adds λ‖θ − θ̄‖² for the weights θ that
@@ -36,31 +41,72 @@ def train(
     """
     parameters = weights | {MASK + name: mask for name, mask in (masks or {}).items()}
     rates = {name: lr.get(name, ctx.lr) for name in parameters}
-    first, second, step_K = tree(optimiser["first"]), tree(optimiser["second"]), tensor(optimiser["step"])
-    for epoch in range(ctx.epochs):
+    trees = (parameters, tree(optimiser["first"]), tree(optimiser["second"]), proximal[1] if proximal else {})
+    step_K = tensor(optimiser["step"]).clone()
+
+    def step(task_step: Step, data: Clients, trees: Sequence[Tree], step_K: Tensor, of: Of) -> Tensor:
+        """One step of all clients in the data, in place; their losses, [K]."""
+        parameters, first, second, anchor = trees
         leaves = {name: leaf.detach().requires_grad_() for name, leaf in masked(parameters).items()}
-        loss_K = ctx.task.loss(ctx.model, leaves, data, ctx.step(epoch))
+        loss_K = ctx.task.loss(ctx.model, leaves, data, task_step)
         gradients = dict(zip(leaves, torch.autograd.grad(loss_K.sum(), list(leaves.values())), strict=True))
-        for part in parts_in_cache(weights) if masks else [slice(None)]:
+        for part in parts_in_cache(leaves) if masks else [slice(None)]:
             own = _cut(parameters, part)
             state: State = {"first": _cut(first, part), "second": _cut(second, part), "step": step_K[part]}
             by_name = chain_rule(own, _cut(gradients, part))
-            if proximal and epoch:  # in the first epoch θ is θ̄
-                strength, anchor = proximal
+            if proximal and (task_step.epoch or task_step.batch):  # in the first step θ is θ̄
                 pull = tree_map(torch.sub, {name: own[name] for name in anchor}, _cut(anchor, part))
-                by_name |= {name: by_name[name].add(pull[name], alpha=2 * strength) for name in anchor}
-            own_rates = {name: of_part(rate, part) for name, rate in rates.items()}
-            adam_step(own, by_name, state, own_rates, ctx.weight_decay)
+                by_name |= {name: by_name[name].add(pull[name], alpha=2 * proximal[0]) for name in anchor}
+            adam_step(own, by_name, state, {name: of(rate, part) for name, rate in rates.items()}, ctx.weight_decay)
             if shrink is not None:
                 for name in masks or {}:
-                    soft_threshold(own[MASK + name], of_part(shrink, part))
-        step_K = step_K + 1
-    return {"first": first, "second": second, "step": step_K}, loss_K.detach()
+                    soft_threshold(own[MASK + name], of(shrink, part))
+        step_K += 1
+        return loss_K.detach()
+
+    for epoch in range(ctx.epochs):
+        if not ctx.batch_size or not ctx.model.independent:
+            loss_K = step(ctx.step(epoch), data, trees, step_K, of_part)
+            continue
+        loss_K = step_K.new_zeros(len(step_K), dtype=data.dtype)
+        for number, (some, clients) in enumerate(batches(data, ctx.seed, ctx.round, epoch, ctx.batch_size)):
+            # Clients without a batch of this number are left out: a step with a gradient of zero would move them, too.
+            taken = [{name: leaf[clients] for name, leaf in one.items()} for one in trees]
+            lost = step(ctx.step(epoch, number), some, taken, steps := step_K[clients], partial(of_some, clients))
+            for one, new in zip(trees[:3], taken[:3], strict=True):
+                for name, leaf in new.items():
+                    one[name][clients] = leaf
+            step_K[clients] = steps
+            loss_K[clients] += lost * some.num_train_K / data.num_train_K[clients]
+    return {"first": trees[1], "second": trees[2], "step": step_K}, loss_K
+
+
+Of = Callable[[float | Tensor, slice], float | Tensor]
+
+
+def batches(data: Clients, seed: int, number: int, epoch: int, size: int) -> Iterator[tuple[Clients, Tensor]]:
+    """The training nodes of every client in batches of a random order of its own, and the clients that have one."""
+    rows = data.train_rows.cpu()
+    owner_M = data.segments.owner_N.cpu()[rows]
+    orders = []
+    for position, client in enumerate(data.ids_K.tolist()):
+        own = rows[owner_M == position]
+        order = numpy_stream(seed, "batches", client, number, epoch).permutation(len(own))
+        orders.append(own[torch.from_numpy(order)])
+    for start in range(0, max(map(len, orders)), size):
+        clients = torch.tensor([at for at, order in enumerate(orders) if len(order) > start], device=data.device)
+        chosen = torch.cat([order[start : start + size].sort().values for order in orders])
+        yield data.rows(chosen.to(data.device), clients), clients
 
 
 def of_part(value_K: float | Tensor, part: slice) -> float | Tensor:
     """The values of some clients, given one for all clients or one per client, [K]."""
     return value_K[part] if isinstance(value_K, Tensor) else value_K
+
+
+def of_some(clients: Tensor, value_K: float | Tensor, part: slice) -> float | Tensor:
+    """The same, if only some of the clients take a step."""
+    return value_K[clients][part] if isinstance(value_K, Tensor) else value_K
 
 
 def _cut(leaves: Tree, part: slice) -> Tree:

@@ -25,7 +25,8 @@ class SeededContext(Context):
 
     seeds: Tensor | None = None
 
-    def step(self, epoch: int) -> Step:
+    def step(self, epoch: int, batch: int = 0) -> Step:
+        assert not batch, "rounds with batches are not recorded"
         return Step(self.seed, self.round, epoch, self.dropout, None if self.seeds is None else self.seeds[epoch])
 
 

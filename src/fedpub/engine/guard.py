@@ -50,4 +50,4 @@ def guarded(algorithm: Algorithm, ctx: Context, own: State, message: Message, da
 def _val(algorithm: Algorithm, ctx: Context, own: State, weights: Tree, data: Clients) -> Tensor:
     """The validation metric of the model from which a client would start training, [K]."""
     begun = algorithm.starts(own | {"weights": weights}) if isinstance(algorithm, Starts) else weights
-    return ctx.task.evaluate(ctx.model, begun, data)["val"]
+    return ctx.task.validate(ctx.model, begun, data)["val"]

@@ -9,8 +9,8 @@ Axes: K clients, R reported clients.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -45,6 +45,8 @@ class Federation:
     set_up: bool = False  # whether the exchanges before the rounds are done
     on_disk: bool = False  # whether the states of clients outside the current chunk are in files
     lean: bool = False  # memory is scarce: intermediate results are recomputed, not kept
+    inputs: Path | None = None  # folder for features in files, which are read where they are needed
+    stacks: dict[Hashable, list[Clients]] = field(default_factory=dict, init=False)  # by `everyone`
 
     @property
     def num_clients(self) -> int:
@@ -54,13 +56,25 @@ class Federation:
     def num_features(self) -> int:
         return int(self.subgraphs[0].x.shape[1])
 
-    def chunks(self, ids: list[int]) -> list[Clients]:
-        size = self.chunk or len(ids)
-        return [self._stacked(ids[at : at + size]) for at in range(0, len(ids), size)]
+    @property
+    def num_relations(self) -> int:
+        return self.subgraphs[0].num_relations
 
-    def _stacked(self, ids: list[int]) -> Clients:
+    def everyone(self, ctx: Context) -> list[Clients]:
+        """All clients in stacks, which are made once."""
+        if ctx.needs not in self.stacks:
+            self.stacks[ctx.needs] = self.chunks(list(range(self.num_clients)), ctx)
+        return self.stacks[ctx.needs]
+
+    def chunks(self, ids: list[int], ctx: Context | None = None) -> list[Clients]:
+        """The clients in stacks, with what the context's model computes with."""
+        size = self.chunk or len(ids)
+        return [self._stacked(ids[at : at + size], ctx) for at in range(0, len(ids), size)]
+
+    def _stacked(self, ids: list[int], ctx: Context | None) -> Clients:
         chosen = [self.subgraphs[i] for i in ids]
-        made = stack(chosen, self.num_classes, self.device, self.dtype, self.report)
+        needs = ctx.needs if ctx else (1, True, False)
+        made = stack(chosen, self.num_classes, self.device, self.dtype, self.report, *needs, self.inputs)
         if self.lean:
             for own in chosen:
                 own.forget()
@@ -89,7 +103,7 @@ def simulate(
         keep_buffers()
     check_numbers(federation)
     everyone = list(range(federation.num_clients))
-    all_chunks = federation.chunks(everyone)
+    all_chunks = federation.everyone(ctx)
     spill = Spill(Path(tempfile.gettempdir()), len(everyone)) if federation.on_disk else None
     if start is None:
         w0 = first_weights(federation, ctx)
@@ -116,7 +130,7 @@ def simulate(
             played = recorded(server, clients, seeds)
             seeds = round_seeds(ctx, number + 1, federation.device)  # prepared while the GPU computes
         else:
-            some = federation.chunks(chosen) if 0 < len(chosen) < len(everyone) else None
+            some = federation.chunks(chosen, ctx) if 0 < len(chosen) < len(everyone) else None
             played = _play(algorithm, ctx, server, clients, ids, all_chunks, some, spill)
         server, clients, notes, numbers = played
         found = _split(numbers.cpu(), len(everyone), len(model_R), ctx.task)
@@ -230,7 +244,9 @@ def _split(numbers: Tensor, clients: int, reported: int, task: Task) -> dict[str
 
 def can_record(algorithm: Algorithm, ctx: Context, federation: Federation, clients: State) -> bool:
     """Whether rounds are alike, so that one can be recorded: on a GPU, all clients at once and at the same step."""
-    if federation.device.type != "cuda" or looks_at_values(algorithm) or not ctx.task.steady:
+    if federation.device.type != "cuda" or looks_at_values(algorithm) or ctx.batch_size:
+        return False
+    if not ctx.task.steady or not ctx.model.steady:
         return False
     if federation.chunk is not None and federation.chunk < federation.num_clients:
         return False

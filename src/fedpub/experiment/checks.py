@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import torch
 
+from fedpub.data.clients.split import Ratios
 from fedpub.errors import FedpubError, unknown
+from fedpub.models import MODELS, Hops
 from fedpub.tasks import TASKS
 
 if TYPE_CHECKING:
@@ -14,10 +17,24 @@ if TYPE_CHECKING:
     from fedpub.experiment.spec import Experiment
 
 
+MOST_HOPS = 10
+
+
 def check_ranges(plan: Plan) -> None:
     for name in ("rounds", "epochs", "hidden"):
         if getattr(plan, name) < 1:
             raise FedpubError(f"`{name}={getattr(plan, name)}` is not possible; give 1 or more")
+    for name, most in (("hops", MOST_HOPS), ("layers", 2)):
+        if not 1 <= getattr(plan.experiment, name) <= most:
+            raise FedpubError(f"`{name}={getattr(plan.experiment, name)}` is not possible; give 1 to {most}")
+    if plan.batch_size < 0:
+        raise FedpubError(f"`batch_size={plan.batch_size}` is not possible; give 0 or more")
+    if plan.batch_size and (not plan.model.independent or plan.task.of_pairs):
+        of = plan.experiment.task if plan.model.independent else f"the model {plan.experiment.model}"
+        raise FedpubError(
+            f"`batch_size={plan.batch_size}` is not possible for {of}, which needs all nodes at once; leave it out, or "
+            "use `model=hops` to classify nodes"
+        )
     if not 0 < plan.fraction <= 1:
         raise FedpubError(f"`fraction={plan.fraction}` is not possible; give a share above 0, up to 1")
     for name, low, high in (("dropout", 0, 0.99), ("failures", 0, 1)):
@@ -30,13 +47,36 @@ def check_ranges(plan: Plan) -> None:
 
 
 def check_task_settings(experiment: Experiment) -> None:
-    """Raise an error if a setting was changed that only other tasks have."""
+    """Raise an error if a setting was changed that only other tasks have, or the metric is not one of the task's."""
+    choices = TASKS[experiment.task].metric_choices
+    if experiment.metric is not None and experiment.metric not in choices:
+        way = f"give {' or '.join(choices)}" if choices else "leave it out"
+        raise FedpubError(f"`metric={experiment.metric}` does not fit {experiment.task}; {way}")
     plain = type(experiment)()
     for owner, task in TASKS.items():
         for name in task.settings:
             value = getattr(experiment, name)
             if value != getattr(plain, name) and name not in TASKS[experiment.task].settings:
                 raise FedpubError(f"`{name}={value}` has no effect on {experiment.task}; add `task={owner}`")
+
+
+def check_split(experiment: Experiment, usual: Ratios) -> None:
+    """Raise an error if a setting of the split was changed that has no effect."""
+    origin = experiment.split
+    if origin != "default" and TASKS[experiment.task].of_pairs:
+        raise FedpubError(f"`split={origin}` has no effect on {experiment.task}, which splits edges; leave it out")
+    if origin in ("own", "published") and experiment.ratios != usual:
+        ratios = " ".join(map(str, experiment.ratios or ()))
+        raise FedpubError(f"`ratios={ratios}` has no effect on `split={origin}`; leave one of them out")
+
+
+def check_model_settings(experiment: Experiment) -> None:
+    """Raise an error if a setting was changed that only other models have."""
+    plain, known = type(experiment)(), {one.name for one in fields(MODELS.get(str(experiment.model), Hops))}
+    for name in ("hops", "layers"):
+        value = getattr(experiment, name)
+        if value != getattr(plain, name) and name not in known:
+            raise FedpubError(f"`{name}={value}` has no effect on the model {experiment.model}; add `model=hops`")
 
 
 def checked_device(name: str) -> torch.device:

@@ -6,6 +6,7 @@ from typing import Any
 
 from fedpub.data import datasets
 from fedpub.data.clients.partition import default_scenario
+from fedpub.data.clients.split import Ratios
 from fedpub.tasks import Task
 
 # Rounds and local epochs of the paper's appendix; data sets that it does not name use those of the small ones.
@@ -24,6 +25,7 @@ def defaults(dataset: str, clients: int | None, seed: int, task: type[Task]) -> 
     rounds, epochs = task.rounds_and_epochs or ROUNDS_AND_EPOCHS.get(dataset, SMALL)
     return {
         "scenario": default_scenario(clients),
+        "metric": next(iter(task.metric_choices), None),
         "model": "gcn",
         "hidden": 128,
         "dropout": 0.5,
@@ -31,5 +33,10 @@ def defaults(dataset: str, clients: int | None, seed: int, task: type[Task]) -> 
         "epochs": epochs,
         "weight_decay": 0.0,
         "data_seed": seed,
-        "ratios": task.ratios or datasets.split_ratios(dataset),
+        "ratios": usual_ratios(dataset, task),
     }
+
+
+def usual_ratios(dataset: str, task: Task | type[Task]) -> Ratios:
+    """The ratios of an experiment that names none."""
+    return task.ratios or datasets.split_ratios(dataset)

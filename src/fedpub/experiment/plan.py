@@ -15,11 +15,18 @@ from fedpub.algorithms.protocol import Defence
 from fedpub.core.checks import check_types
 from fedpub.data import datasets
 from fedpub.data.clients.partition import default_scenario
-from fedpub.data.clients.split import Ratios
+from fedpub.data.clients.split import Origin, Ratios
 from fedpub.errors import FedpubError, unknown
-from fedpub.experiment.checks import check_ranges, check_task_settings, checked_device
+from fedpub.experiment.checks import (
+    check_model_settings,
+    check_ranges,
+    check_split,
+    check_task_settings,
+    checked_device,
+)
 from fedpub.experiment.defaults import defaults
-from fedpub.models import MODELS, Model
+from fedpub.models import MODELS, Model, model_of
+from fedpub.models.module import object_name
 from fedpub.tasks import TASKS, Task, task_of
 
 if TYPE_CHECKING:
@@ -43,6 +50,7 @@ class Plan:
     dropout: float
     rounds: int
     epochs: int
+    batch_size: int
     lr: float
     weight_decay: float
     fraction: float
@@ -50,6 +58,7 @@ class Plan:
     seed: int
     data_seed: int
     ratios: Ratios
+    split: Origin
     alpha: float
     defence: Defence
     device: torch.device
@@ -69,7 +78,7 @@ class Plan:
         method = method if algorithm is None else OBJECT + type(algorithm).__name__
         experiment = replace(experiment, method=method, dataset=datasets.absolute(experiment.dataset))
         if model is not None:
-            experiment = replace(experiment, model=OBJECT + type(model).__name__)
+            experiment = replace(experiment, model=OBJECT + object_name(model))
         algorithm = algorithm_of(experiment) if algorithm is None else _adapted(algorithm, experiment)
         usual = defaults(experiment.dataset, experiment.clients, experiment.seed, TASKS[experiment.task])
         usual |= algorithm.defaults
@@ -79,9 +88,12 @@ class Plan:
             options=_options(algorithm),
         )
         check_task_settings(filled)
+        check_split(filled, usual["ratios"])
+        check_model_settings(filled)
         task = task_of(filled.task, filled)
         if model is None:
-            model = _named("model", str(filled.model), MODELS)(filled.hidden)
+            _named("model", str(filled.model), MODELS)
+            model = model_of(str(filled.model), filled)
         decided: dict[str, Any] = {name: getattr(filled, name) for name in AS_SAID}
         plan = Plan(
             experiment=filled,
@@ -99,6 +111,20 @@ class Plan:
         """Itself, so that a function can be given an experiment or its plan."""
         return self
 
+    def related(self, relations: int) -> Plan:
+        """The plan for graphs with this many relations: directions and kinds of edges."""
+        return replace(self, model=self.model.related(relations)) if self.relational and relations > 1 else self
+
+    @property
+    def relational(self) -> bool:
+        """Whether directions and kinds of edges are used; if not, `data.graph.merged` treats all edges alike."""
+        return self.model.relational and not self.task.of_pairs
+
+    @property
+    def draws(self) -> bool:
+        """Whether all examples are drawn by the ratios; if not, some graphs may come with sets of their own."""
+        return self.task.of_pairs or self.split in ("random", "published")
+
     @cached_property
     def context(self) -> Context:
         """The context of the method before the first round."""
@@ -108,6 +134,7 @@ class Plan:
             seed=self.seed,
             round=0,
             epochs=self.epochs,
+            batch_size=self.batch_size,
             lr=self.lr,
             weight_decay=self.weight_decay,
             dropout=self.dropout,

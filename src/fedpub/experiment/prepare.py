@@ -7,9 +7,11 @@ from pathlib import Path
 
 from fedpub.data import datasets
 from fedpub.data.clients.partition import Partition, cached_partition
-from fedpub.data.graph import Graph
+from fedpub.data.clients.split import check_learnable, with_split
+from fedpub.data.graph import Graph, merged
 from fedpub.engine.simulate import Federation
 from fedpub.errors import FedpubError
+from fedpub.experiment.defaults import usual_ratios
 from fedpub.experiment.plan import Plan
 
 
@@ -34,9 +36,13 @@ def prepare(plan: Plan, root: Path | None = None, chunk: int | None = None, grap
         raise FedpubError(
             f"graph {graph.name!r} has no features to learn from; give its nodes some, such as their degree"
         )
+    graph = graph if plan.relational else merged(graph)
     clients = plan.experiment.clients  # none for natural ones
     parts = cached_partition(graph, plan.scenario, clients, plan.data_seed, plan.alpha)
-    how = (graph, parts.nodes, plan.data_seed, plan.ratios, plan.model.propagation)
+    divided = with_sets(plan, graph)
+    if plan.task.of_classes and plan.split != "published":
+        check_learnable(divided)
+    how = (divided, parts.nodes, plan.data_seed, plan.ratios, plan.model.propagation)
     report = None
     if plan.algorithm.undivided:
         everything, report = plan.task.undivided(*how)
@@ -44,3 +50,11 @@ def prepare(plan: Plan, root: Path | None = None, chunk: int | None = None, grap
     else:
         subgraphs = plan.task.divide(*how)
     return Prepared(graph, parts, Federation(subgraphs, graph.num_classes, plan.device, plan.dtype, chunk, report))
+
+
+def with_sets(plan: Plan, graph: Graph) -> Graph:
+    """The graph with the sets of its nodes, unless the plan draws them."""
+    if plan.task.of_pairs:
+        return graph
+    asked = None if plan.ratios == usual_ratios(plan.dataset, plan.task) else plan.ratios
+    return with_split(graph, plan.split, datasets.published_ratios(plan.dataset), asked)

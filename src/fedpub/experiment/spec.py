@@ -23,10 +23,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedpub.algorithms.protocol import Algorithm, Defence
+from fedpub.data.clients.split import Origin
 from fedpub.errors import FedpubError
 from fedpub.experiment.plan import Plan
 from fedpub.models import Model
 from fedpub.tasks.link_prediction import Decoder
+from fedpub.tasks.metrics import Metric
+from fedpub.tasks.node_classification import ClassWeights
 
 
 @dataclass(frozen=True)
@@ -47,16 +50,27 @@ class Experiment:
     """Learning task."""
     decoder: Decoder = "dot"
     """Scorer of links: the product of two embeddings (dot), or a small network on it (mlp)."""
+    metric: Metric | None = None
+    """Metric that decides the best round and is reported. (default: accuracy; roc-auc for link prediction,
+    average-precision for several labels, R² for numbers)"""
+    class_weights: ClassWeights = "none"
+    """Weights of classes in the loss: none, or balanced for equal shares of a client's classes."""
     model: str | None = None
     """Graph neural network."""
     hidden: int | None = None
     """Width of the hidden layers."""
+    hops: int = 2
+    """Steps along the edges in the model hops."""
+    layers: int = 1
+    """Dense layers before the classifier in the model hops: 1 or 2."""
     dropout: float | None = None
     """Share of hidden values dropped in training."""
     rounds: int | None = None
     """Communication rounds."""
     epochs: int | None = None
     """Local epochs per round."""
+    batch_size: int = 0
+    """Training nodes per step, for models whose nodes are independent (hops); 0 for all at once."""
     lr: float = 0.01
     """Learning rate of Adam."""
     weight_decay: float | None = None
@@ -71,6 +85,8 @@ class Experiment:
     """Random seed of split and partition. (default: `seed`)"""
     ratios: tuple[float, float, float] | None = None
     """Shares for training, validation and test: of the nodes, or of each client's edges in link prediction."""
+    split: Origin = "default"
+    """Sets of nodes: random, the graph's own, or the paper's (published); default is own if the graph has sets."""
     alpha: float = 0.5
     """Concentration of the dirichlet scenario: the smaller, the stronger the label skew."""
     defence: Defence = "default"
@@ -113,9 +129,21 @@ class Experiment:
                 raise FedpubError(f"{place} has the unknown setting {name!r}; it was made by another version")
         if isinstance(content.get("ratios"), list):
             content["ratios"] = tuple(content["ratios"])
-        if content.keys() == known - {"defence"}:  # a run from before there was one
-            content["defence"] = "none"
+        if known - content.keys() <= YOUNGER.keys():  # a run from before some settings; else written by hand
+            content = {**YOUNGER, **content}
         return Experiment(**content)
+
+
+YOUNGER: Mapping[str, Any] = {
+    "defence": "none",
+    "hops": 2,
+    "layers": 1,
+    "batch_size": 0,
+    "metric": None,
+    "class_weights": "none",
+    "split": "default",
+}
+"""Settings that came after runs had been stored, each with the value under which those were computed."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -33,6 +33,36 @@ class Model(Protocol):
         """The adjacency that the model uses."""
 
     @property
+    def steps(self) -> int:
+        """How many steps along the edges the input features are propagated before the first weights: these products are
+        data, computed once."""
+        return 1
+
+    @property
+    def independent(self) -> bool:
+        """Whether a node's output in training depends on its own rows of the data alone: batches of nodes are exact."""
+        return False
+
+    @property
+    def propagates(self) -> bool:
+        """Whether the model needs the edges, beyond what the data holds."""
+        return not self.independent
+
+    @property
+    def relational(self) -> bool:
+        """Whether the model has weights for each direction and kind of edges; others treat all edges alike."""
+        return False
+
+    def related(self, relations: int) -> Model:
+        """The model for graphs with this many relations."""
+        return self
+
+    @property
+    def steady(self) -> bool:
+        """Whether it reads no values of tensors, so that rounds can be recorded on a GPU."""
+        return True
+
+    @property
     def inputs(self) -> tuple[str, ...]:
         """The names of the weight matrices on the input features, [K, F, H]."""
 
@@ -42,8 +72,20 @@ class Model(Protocol):
     def init(self, num_features: int, num_classes: int, stream: torch.Generator) -> Tree:
         """The initial parameters, without a client axis."""
 
+    def num_inputs(self, w: Tree) -> int:
+        """The number of features that a model with these weights expects."""
+        return w[self.inputs[0]].shape[-2]
+
     def apply(self, w: Tree, data: Clients, dropout: Dropout | None = None) -> Tensor:
-        """Logits of every node, [N, C]."""
+        """Logits of every node, [N, C]; in training, which is what `dropout` tells, with its random numbers."""
+
+    def last_hidden(self, w: Tree, data: Clients) -> Tensor:
+        """The input of the output layer for every node, [N, H]: the logits, if that layer were the identity."""
+        kernel_KHC, bias_KC = (w[f"{OUTPUT}.{name}"] for name in ("weight", "bias"))
+        clients, hidden, _ = kernel_KHC.shape
+        same_KHH = torch.eye(hidden).to(kernel_KHC).expand(clients, -1, -1)
+        own = {f"{OUTPUT}.weight": same_KHH, f"{OUTPUT}.bias": bias_KC.new_zeros(clients, hidden)}
+        return self.apply(w | own, data)
 
     def embed(self, w: Tree, proxy: Proxy) -> Tensor:
         """The functional embedding: the mean output of the second convolution on a proxy graph, [K, H]."""
@@ -68,6 +110,32 @@ class Around(Model):
         return self.model.propagation
 
     @property
+    def steps(self) -> int:
+        return self.model.steps
+
+    @property
+    def independent(self) -> bool:
+        return self.model.independent
+
+    @property
+    def propagates(self) -> bool:
+        return self.model.propagates
+
+    @property
+    def relational(self) -> bool:
+        return self.model.relational
+
+    def related(self, relations: int) -> Model:
+        return replace(self, model=self.model.related(relations))
+
+    @property
+    def steady(self) -> bool:
+        return self.model.steady
+
+    def num_inputs(self, w: Tree) -> int:
+        return self.model.num_inputs(w)
+
+    @property
     def inputs(self) -> tuple[str, ...]:
         return self.model.inputs
 
@@ -83,10 +151,16 @@ class Around(Model):
 
 @dataclass(frozen=True)
 class Dropout:
-    """Dropout in training; streams are keyed by seed, client, round and epoch, then by layer, with inputs as 0."""
+    """Dropout in training, false if none is asked for; a model's own random numbers come from its streams, too.
+
+    Streams are keyed by seed, client, round and epoch, then by layer, with inputs as 0.
+    """
 
     p: float
     seeds: Sequence[int] | Tensor  # of the layers
+
+    def __bool__(self) -> bool:
+        return self.p > 0
 
     def __call__(self, h_NH: Tensor, layer: int, ids_K: Tensor, segments: Segments) -> Tensor:
         key_K = client_keys(ids_K, self.seeds[layer])
@@ -100,9 +174,20 @@ class Dropout:
         return dropout_mask(key_K, client_K, torch.zeros_like(client_K), width, self.p, dtype).unsqueeze(2)
 
 
-def dropout_seeds(seed: int, number: int, epoch: int) -> list[int]:
-    """The dropout seeds of an epoch in a round, layer by layer."""
-    return [derive(seed, "dropout", number, epoch, layer) for layer in (0, 1, 2)]
+def dropout_seeds(seed: int, number: int, epoch: int, batch: int = 0) -> list[int]:
+    """The dropout seeds of a batch in an epoch of a round, layer by layer."""
+    which = (batch,) if batch else ()
+    return [derive(seed, "dropout", number, epoch, layer, *which) for layer in (0, 1, 2)]
+
+
+def layer_norm(h: Tensor) -> Tensor:
+    """Layer normalisation without parameters: nothing more to send."""
+    return torch.nn.functional.layer_norm(h, h.shape[-1:])
+
+
+def numbered(name: str, relation: int) -> str:
+    """The name of a relation's weights: those of the first have no number."""
+    return name if relation == 0 else f"{name}{relation + 1}"
 
 
 def glorot(rows: int, columns: int, stream: torch.Generator) -> Tensor:

@@ -22,6 +22,20 @@ SECOND, CHOSEN = "alone.", "alone"
 class WithFallback(Around):
     second: Model
 
+    @property
+    def steps(self) -> int:
+        return max(self.model.steps, self.second.steps)
+
+    @property
+    def propagates(self) -> bool:
+        return self.model.propagates or self.second.propagates
+
+    def related(self, relations: int) -> Model:
+        """A second model that treats all edges alike is replaced by the first: both see the same data."""
+        first = self.model.related(relations)
+        second = self.second.related(relations) if self.second.relational or relations == 1 else plain(first)
+        return WithFallback(first, second)
+
     def init(self, num_features: int, num_classes: int, stream: torch.Generator) -> Tree:
         """Both start as if the other did not exist."""
         same = torch.Generator().set_state(stream.get_state())
@@ -40,6 +54,11 @@ class WithFallback(Around):
             return first_NC
         second_NC = self.second.apply(apart(w)[1], data, dropout)
         return torch.where(w[CHOSEN][data.segments.owner_N] != 0, second_NC, first_NC)
+
+
+def plain(model: Model) -> Model:
+    """A model without what is around it."""
+    return plain(model.model) if isinstance(model, Around) else model
 
 
 def chosen(w: Tree) -> Tensor | None:

@@ -30,7 +30,7 @@ class GCN(Model):
     inputs: ClassVar[tuple[str, ...]] = ("conv1.weight",)
 
     def seen(self, data: Clients) -> dict[str, Tensor]:
-        return {"conv1.weight": data.seen_propagated_KF}
+        return {"conv1.weight": data.seen_walks[0]}
 
     def init(self, num_features: int, num_classes: int, stream: torch.Generator) -> Tree:
         return {

@@ -30,9 +30,18 @@ class Proxy:
     """A graph for every model: features [P, F], or [K, P, F] if each client has its own."""
 
     x: Tensor
-    propagated: Tensor
+    walks: tuple[Tensor, ...]  # the features after 1, 2, ... steps along the edges
     mean_propagation_P: Tensor  # column means of the normalised adjacency: the mean over nodes of one propagation
+    edge_index: Tensor  # [2, E], both directions of every edge
     columns_KM: Tensor | None = None  # the features present, if some are left out
+
+    @property
+    def propagated(self) -> Tensor:
+        return self.walks[0]
+
+    def walk(self, steps: int) -> Tensor:
+        """The features after so many steps along the edges."""
+        return self.walks[steps - 1] if steps else self.x
 
     def rows(self, w_KFH: Tensor) -> Tensor:
         """The rows of a weight matrix on the inputs that belong to the features present."""
@@ -65,23 +74,30 @@ def random_proxy(
     p_out: float,
     device: torch.device,
     dtype: torch.dtype,
+    steps: int = 1,
 ) -> Proxy:
     """The proxy graph of a federation, made from its seed: standard normal features on random edges."""
     a_PP = proxy_structure(kind, seed, propagation, p_out)
     x_PF = numpy_stream(seed, "proxy", "features").standard_normal((len(a_PP), num_features))
-    x, propagated, mean = (torch.from_numpy(part).to(device, dtype) for part in (x_PF, a_PP @ x_PF, a_PP.mean(0)))
-    return Proxy(x, propagated, mean)
+    walks = [x_PF]
+    for _ in range(steps):
+        walks.append(a_PP @ walks[-1])
+    x, *further, mean = (torch.from_numpy(part).to(device, dtype) for part in (*walks, a_PP.mean(0)))
+    return Proxy(x, tuple(further), mean, _edge_index(torch.from_numpy(a_PP)).to(device))
 
 
-def feature_proxy(seed: int, data: Clients, structure: np.ndarray) -> Proxy:
+def feature_proxy(seed: int, data: Clients, structure: np.ndarray, steps: int = 1) -> Proxy:
     """A proxy graph's edges with features drawn from the client's own nodes; they never leave it."""
     a_PP = torch.from_numpy(structure).to(data.device, data.dtype)
     parts = []
     for position, (client, size) in enumerate(zip(data.ids_K.tolist(), data.segments.sizes, strict=True)):
         drawn = numpy_stream(seed, "proxy", "features", client).integers(size, size=len(a_PP))
-        parts.append(_client_rows(data, position)[torch.from_numpy(drawn).to(data.device)])
+        parts.append(client_rows(data, position)[torch.from_numpy(drawn).to(data.device)])
     x_KPF = torch.stack(parts)
-    return Proxy(x_KPF, a_PP @ x_KPF, a_PP.mean(0))
+    walks = [x_KPF]
+    for _ in range(steps):
+        walks.append(a_PP @ walks[-1])
+    return Proxy(x_KPF, tuple(walks[1:]), a_PP.mean(0), _edge_index(a_PP))
 
 
 NARROW_BELOW, NARROW_BYTES = 2 / 3, 2**29
@@ -94,15 +110,20 @@ def narrowed(proxy: Proxy, seen_KF: Tensor) -> Proxy:
     itself if this would not save a third, or would not fit.
     """
     (k, f), most = seen_KF.shape, int(seen_KF.sum(1).max())
-    size = 2 * k * len(proxy.x) * most * proxy.x.element_size()
+    size = (1 + len(proxy.walks)) * k * len(proxy.x) * most * proxy.x.element_size()
     if proxy.x.dim() != 2 or most > NARROW_BELOW * f or size > NARROW_BYTES:
         return proxy
     columns_KM = torch.argsort(seen_KF.to(torch.uint8), dim=1, descending=True, stable=True)[:, :most].sort(1).values
-    x, propagated = (part.T[columns_KM].transpose(1, 2) for part in (proxy.x, proxy.propagated))
-    return Proxy(x.contiguous(), propagated.contiguous(), proxy.mean_propagation_P, columns_KM)
+    x, *walks = (part.T[columns_KM].transpose(1, 2).contiguous() for part in (proxy.x, *proxy.walks))
+    return Proxy(x, tuple(walks), proxy.mean_propagation_P, proxy.edge_index, columns_KM)
 
 
-def _client_rows(data: Clients, position: int) -> Tensor:
+def _edge_index(a_PP: Tensor) -> Tensor:
+    """The edges of an adjacency matrix, whether or not it has self-loops."""
+    return a_PP.clone().fill_diagonal_(0).nonzero().T
+
+
+def client_rows(data: Clients, position: int) -> Tensor:
     """The features of one client, dense."""
     start, end = data.segments.spans[position]
     if isinstance(data.x, PaddedRows):

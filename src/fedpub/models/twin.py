@@ -19,7 +19,7 @@ from torch import Tensor
 from fedpub.core.tree import Tree
 from fedpub.data.clients.stack import Clients
 from fedpub.data.clients.subgraph import Propagation
-from fedpub.models.base import Dropout
+from fedpub.models.base import Dropout, layer_norm
 from fedpub.models.pairs import Pairs, classifier, first_layer, mean_output, proxy_layer, second_layer
 from fedpub.models.proxy import Proxy
 
@@ -31,17 +31,13 @@ class Twin(Pairs):
     propagation: ClassVar[Propagation] = "symmetric"
 
     def apply(self, w: Tree, data: Clients, dropout: Dropout | None = None) -> Tensor:
-        h_NH = torch.relu(_norm(first_layer(w, data)))
+        h_NH = torch.relu(layer_norm(first_layer(w, data)))
         if dropout:
             h_NH = dropout(h_NH, 1, data.ids_K, data.segments)
-        h_NH = torch.relu(_norm(second_layer(w, h_NH, data))) + h_NH
+        h_NH = torch.relu(layer_norm(second_layer(w, h_NH, data))) + h_NH
         if dropout:
             h_NH = dropout(h_NH, 2, data.ids_K, data.segments)
         return classifier(w, h_NH, data)
 
     def embed(self, w: Tree, proxy: Proxy) -> Tensor:
-        return mean_output(w, torch.relu(_norm(proxy_layer(w, proxy))), proxy)
-
-
-def _norm(h: Tensor) -> Tensor:
-    return torch.nn.functional.layer_norm(h, h.shape[-1:])
+        return mean_output(w, torch.relu(layer_norm(proxy_layer(w, proxy))), proxy)

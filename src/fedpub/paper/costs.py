@@ -79,7 +79,7 @@ class Convergence:
     def cells(self, settings: Settings) -> Mapping[str, Mapping[str, Any]]:
         return cells(self.datasets, self.scenario, (self.clients,), task=self.task)(settings)
 
-    def methods(self, settings: Settings) -> dict[str, dict[str, str]]:
+    def methods(self, settings: Settings) -> dict[str, dict[str, Any]]:
         kept = QUICK if settings.quick else [title_of(name) for name in METHODS]
         return {label: ROWS[label] for label in kept if self.task != "link-prediction" or label != "FedGNN"}
 

@@ -97,7 +97,7 @@ def neighbours(plan: Plan, ready: Prepared) -> dict[str, Any]:
         if best.update(row.round, *row.standing):
             kept = tree_map(torch.clone, algorithm.personal(measured.snapshot.clients))
     nearest = torch.from_numpy(missing_between(ready.graph, ready.partition).argmax(1)).to(federation.device)
-    (data,) = federation.chunks(list(range(federation.num_clients)))
+    (data,) = federation.chunks(list(range(federation.num_clients)), ctx)
     own = ctx.task.evaluate(ctx.model, kept, data)["test"]
     other = ctx.task.evaluate(ctx.model, tree_map(lambda leaf: leaf[nearest], kept), data)["test"]
     return {"own": float(own.nanmean()), "neighbour": float(other.nanmean())}
@@ -108,7 +108,7 @@ def seconds(plan: Plan, ready: Prepared) -> dict[str, Any]:
     algorithm, ctx = plan.algorithm, plan.context
     assert isinstance(algorithm, FedPub)
     server, up, own = _first_round(algorithm, plan, ready.federation)
-    (data,) = ready.federation.chunks(list(range(ready.federation.num_clients)))
+    (data,) = ready.federation.chunks(list(range(ready.federation.num_clients)), ctx)
     taken = []
     for _ in range(REPEATS):
         start = time.perf_counter()
@@ -124,7 +124,7 @@ def seconds(plan: Plan, ready: Prepared) -> dict[str, Any]:
 def _first_round(algorithm: FedPub, plan: Plan, federation: Federation) -> tuple[State, Message, State]:
     """Messages of a first round in both directions, and the clients after it."""
     ctx = plan.context
-    (data,) = federation.chunks(list(range(federation.num_clients)))
+    (data,) = federation.chunks(list(range(federation.num_clients)), ctx)
     measured = next(simulate(algorithm, ctx, federation, 1))
     own = state_map(torch.clone, measured.snapshot.clients)
     message = algorithm.send(measured.snapshot.server, data.ids_K)

@@ -51,9 +51,9 @@ class Settings:
         full = plan.experiment
         return replace(full, epochs=min(plan.epochs, 2)) if self.quick and made.epochs is None else full
 
-    def repeated(self, look: str = "", **changes: Any) -> list[Job]:
+    def repeated(self, look: str = "", first: int = 0, **changes: Any) -> list[Job]:
         """The same experiment with every seed."""
-        return [Job(self.experiment(seed, **changes), look) for seed in range(self.seeds)]
+        return [Job(self.experiment(seed, **changes), look) for seed in range(first, first + self.seeds)]
 
 
 Rows = list[list[Any]]  # numbers stay numbers
@@ -128,6 +128,7 @@ class Grid:
     average: bool = True
     bars: bool = False  # also as a figure
     against: str = ""
+    first: int = 0  # the first seed
 
     def shown(self, settings: Settings) -> dict[str, Mapping[str, Any]]:
         kept = self.rows_quick if settings.quick and self.rows_quick else self.rows
@@ -138,7 +139,7 @@ class Grid:
             job
             for column in self.columns(settings).values()
             for row in self.shown(settings).values()
-            for job in settings.repeated(**column, **row)
+            for job in settings.repeated(first=self.first, **column, **row)
         ]
 
     def make(self, settings: Settings, found: Outcomes) -> Artefact:
@@ -187,7 +188,7 @@ class Grid:
         return Artefact(header, rows, note, draw if self.bars else None, read=read)
 
     def _entry(self, settings: Settings, found: Outcomes, row: Mapping[str, Any], column: Mapping[str, Any]) -> Entry:
-        mean, deviation = spread(found, settings.repeated(**column, **row), self.value)
+        mean, deviation = spread(found, settings.repeated(first=self.first, **column, **row), self.value)
         return Entry(mean, deviation, self.paper(row, column))
 
     def _over_all(
@@ -221,7 +222,7 @@ class Grid:
         values = {
             (name, job.experiment.seed): self.value(found[job].summary)
             for name, column in self.columns(settings).items()
-            for job in settings.repeated(**column, **row)
+            for job in settings.repeated(first=self.first, **column, **row)
         }
         return {key: value for key, value in values.items() if value is not None}
 

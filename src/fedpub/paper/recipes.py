@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedpub.paper import beyond, costs, differences, main, pareto, structure, variants
+from fedpub.paper import beyond, costs, differences, hops, main, pareto, structure, variants
 from fedpub.paper.recipe import Recipe
 
 RECIPES: dict[str, Recipe] = {
@@ -38,6 +38,8 @@ RECIPES: dict[str, Recipe] = {
     "more-fedgnn": differences.FEDGNN,
     "more-twitch": differences.TWITCH,
     "more-beyond": beyond.Beyond(),
+    "more-hops": hops.RESULTS,
+    "more-hops-choice": hops.CHOICE,
     "more-pareto": pareto.Pareto(),
     "more-same-model": beyond.SAME_MODEL,
     "more-ingredients-disjoint": beyond.ingredients("disjoint"),

@@ -21,9 +21,11 @@ from fedpub.core.files import read_tensors, write_text
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.experiment.prepare import Prepared, prepare
+from fedpub.experiment.spec import YOUNGER
 from fedpub.runs.simulated import run
 from fedpub.store.directory import RunDirectory, read_rows
 from fedpub.store.record import Row
+from fedpub.tasks import TASKS
 
 
 @dataclass(frozen=True)
@@ -86,8 +88,10 @@ class Outcomes:
 def key(experiment: Experiment) -> str:
     """The name of an experiment's run: a hash of everything that its result depends on, without the device."""
     content = asdict(experiment) | {"device": ""}
-    if experiment.defence == "none":  # so that runs from before defences existed keep their names
-        del content["defence"]
+    usual = {**YOUNGER, "metric": next(iter(TASKS[experiment.task].metric_choices), None)}
+    for name, value in usual.items():  # so that runs from before these settings keep their names
+        if content[name] == value:
+            del content[name]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -133,6 +137,7 @@ def _data(experiment: Experiment) -> object:
         experiment.data_seed,
         experiment.model,
         experiment.ratios,
+        experiment.split,
         experiment.alpha,
         experiment.task,
         has_all_data(experiment.method),
