@@ -174,7 +174,7 @@ def test_the_classes_of_a_run_are_those_of_all_sites(tmp_path):
 
     def answer(client: int, envelope: Envelope) -> Envelope:
         if envelope.kind == "hello":
-            return Envelope("hello", {"site": NAMES[client], "features": 5, "classes": names[client]})
+            return Envelope("hello", {"site": NAMES[client], "features": 5, "classes": names[client], "relations": 1})
         return Envelope("begun", {"metrics": numbers(client / 4), "test_size": 5 + client, "idle": client == 1})
 
     sites = Sites(answer)
@@ -190,7 +190,7 @@ def test_the_classes_of_a_run_are_those_of_all_sites(tmp_path):
 
 def test_who_is_missing_at_the_beginning_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(federate, "PAUSE", 0.0)
-    hello = Envelope("hello", {"site": "a", "features": 5, "classes": ["x"]})
+    hello = Envelope("hello", {"site": "a", "features": 5, "classes": ["x"], "relations": 1})
     sites = Sites(lambda client, _: hello if client == 1 else None)
     coordinator = Coordinator(EXPERIMENT, RUN, NAMES, sites, tmp_path, Terms(deadline=5, patience=0.01))
     with pytest.raises(FedpubError, match=r"no answer \(hello\) from a, c within 0.01 s"):

@@ -128,6 +128,22 @@ def test_a_bad_answer_is_refused_and_said(name, tmp_path):
     assert read_rows(tmp_path / "deployed")[1].clients["took_part"] == [1, 0, 1, 1]
 
 
+@pytest.mark.parametrize(("origin", "refusals"), [("random", 1), ("own", 0), ("default", 0)])
+def test_only_drawn_sets_bound_a_site_s_examples(origin, refusals, tmp_path):
+    """A million training nodes beside a few dozen test nodes: possible only where the owner has divided them."""
+    experiment = small("fedavg", rounds=1)
+    sites, events = InProcessSites(tmp_path / "sites", experiment), []
+
+    def many(messages, deadline):
+        answers = sites(messages, deadline)
+        if 1 in number_of(messages):
+            answers[1] = encode(with_size(10**6)(decode(answers[1])))
+        return answers
+
+    play(coordinator(sites, replace(experiment, split=origin), exchange=many, events=events), tmp_path / "deployed")
+    assert [event[:2] for event in events if event[1] == "refused"] == [(1, "refused")] * refusals
+
+
 def test_an_answer_above_the_limit_is_refused(tmp_path):
     experiment = small("fedavg", rounds=1, hidden=400)
     sites, events = InProcessSites(tmp_path / "sites", experiment), []
@@ -357,6 +373,7 @@ def test_one_answer_that_cannot_be_judged_harms_nobody_else(tmp_path, monkeypatc
         (900, (0.2, 0.4, 0.4), 100_000),
         (900, (0.8, 0.1, 0.1), 800_000),
         (9, (0.5, 0.5, 0.0), 10**9),
+        (9, None, 10**9),
         (10**9, (0.2, 0.4, 0.4), 10**9),
     ],
 )

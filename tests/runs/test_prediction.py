@@ -26,7 +26,7 @@ from fedpub.runs.simulated import run
 from fedpub.store.model_card import ModelCard
 from fedpub.store.model_files import load_model, save_model
 from fedpub.store.run_models import model_of_run
-from fedpub.tasks.link_prediction import ranking
+from fedpub.tasks.metrics import ranking
 from small import refused
 
 CLASSES = ("a", "b", "c")

@@ -309,7 +309,7 @@ def changed_card(folder: Path, text: str | None = None, **changes: object) -> No
         ({"classes": "abc"}, "classes cannot be 'abc'"),
         ({"model": "gat"}, "unknown model 'gat'"),
         ({"model": "sage"}, "lacks the weights 'conv1.neighbour'"),
-        ({"task": "regression"}, "unknown task 'regression'"),
+        ({"task": "clustering"}, "unknown task 'clustering'"),
         ({"dtype": "float16"}, "dtype cannot be 'float16'"),
         ({"dtype": "float32"}, "of type float64, but its card says float32"),
         ({"val": float("nan")}, "val=nan is not possible"),

@@ -25,7 +25,6 @@ from fedpub.algorithms import METHODS, Algorithm, Context, FedAvg, FedGNN, FedPe
 from fedpub.cli import main
 from fedpub.core.files import read_tensors
 from fedpub.core.segments import pair_product
-from fedpub.core.sparse import propagate
 from fedpub.core.tree import Tree, pack, tree
 from fedpub.data.clients.links import TRAIN, Judged, split_links
 from fedpub.data.clients.split import Ratios
@@ -39,7 +38,8 @@ from fedpub.experiment.prepare import prepare
 from fedpub.models import GCN, MODELS, Dropout, GraphSAGE, Model
 from fedpub.runs.simulated import run
 from fedpub.tasks import LinkPrediction, Step
-from fedpub.tasks.link_prediction import LINK_RATIOS, Decoder, ranking
+from fedpub.tasks.link_prediction import LINK_RATIOS, Decoder
+from fedpub.tasks.metrics import ranking
 from small import refused
 
 MODEL = pytest.mark.parametrize("model", [GCN(4), GraphSAGE(4)], ids=["gcn", "sage"])
@@ -131,7 +131,7 @@ def test_the_features_of_one_end_of_a_held_out_edge_do_not_reach_the_other(model
 def test_an_embedding_has_a_gradient_in_the_nodes_within_two_training_edges_and_in_no_others(model, oracle):
     data, by_role = in_a_row(model, row(), oracle), edges_by_role()
     x = row().x.clone().requires_grad_()
-    z_NH = embeddings(model, replace(data, x=x, propagated=propagate(data.adjacency, x)))
+    z_NH = embeddings(model, data.with_features(x))
     torch.testing.assert_close(z_NH, embeddings(model, data))
     mixed = z_NH @ doubles([0.3, -0.5, 0.7, 1.1])
     reach = torch.stack([torch.autograd.grad(each, x, retain_graph=True)[0].abs().amax(1) > 0 for each in mixed])
@@ -393,7 +393,7 @@ def test_a_client_without_edges_has_no_loss_no_gradient_and_no_metrics(decoder):
         assert found[0].any()
         assert not found[1:].any()
     metrics = task.evaluate(model, w, data)
-    assert metrics.keys() == {"val", "val_loss", "test", "test_ap"}
+    assert metrics.keys() == {*LinkPrediction.metrics}
     for found in metrics.values():
         assert torch.isnan(found).tolist() == [False, True, True]
     held = divide(row(), range(12), (14, 17, 19), (25,))
@@ -577,7 +577,7 @@ def test_stacked_clients_do_what_a_loop_over_clients_does(name):
     assert len(together) == 3
     assert_same(together, apart, 1e-9)
     last = together[-1]
-    assert last.metrics.keys() == {"val", "val_loss", "test", "test_ap"}
+    assert last.metrics.keys() == {*LinkPrediction.metrics}
     assert torch.isfinite(last.metrics["test"]).sum() >= 5
     weights = pack(last.snapshot.clients)
     first = first_weights(federation(), ctx)["conv1.weight"]
@@ -681,7 +681,7 @@ def test_fed_pub_trains_a_mask_on_every_matrix_and_compares_clients(decoder):
         assert all((one != 1).any() for one in mask), name
         assert not torch.equal(mask[0], mask[1]), name
     # What no node of a client has, along training edges, is pruned from the start.
-    seen_KF = own.chunks(list(range(CLIENTS)))[0].seen_propagated_KF
+    seen_KF = own.chunks(list(range(CLIENTS)))[0].seen_walks[0]
     assert torch.equal((masks["conv1.weight"] != 0).any(2), seen_KF)
     assert 0 < seen_KF.double().mean() < 1
     assert ((last.sparsity_R > 0) & (last.sparsity_R < 1)).all()

@@ -63,6 +63,8 @@ class Coordinator:
         if known is None:
             known = self.preparation.prepare(on_step)
             known.save(self._path)
+        self.plan = self.plan.related(known.relations)
+        self.ctx = self.plan.context
         return known
 
     def rounds(self, known: Known, start: Snapshot | None) -> Iterator[Round]:
@@ -140,7 +142,7 @@ class Coordinator:
         if answer.kind != "round":
             return reason_of(answer)
         try:
-            most = most_examples(known.test_sizes[client], self.plan.ratios)
+            most = most_examples(known.test_sizes[client], self.plan.ratios if self.plan.draws else None)
             wrong = expected.problem(answer, number, most)
         except Exception as error:
             wrong = f"its answer cannot be read: {error}"

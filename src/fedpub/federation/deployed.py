@@ -31,12 +31,12 @@ def play(
             return store.summary()
         start, _ = store.restore(torch.device("cpu"))
         known = coordinator.prepare(on_step)
-        metric = coordinator.ctx.task.metric
+        metric = coordinator.ctx.task.metric_title
         return run_rounds(
             coordinator.rounds(known, start),
             coordinator.plan.rounds,
             store,
-            lambda record: record.summary(metric, list(known.test_sizes), known.setup or NO_SETUP),
+            lambda record, _: record.summary(metric, list(known.test_sizes), known.setup or NO_SETUP),
             Keeping(checkpoint_seconds=0, keep_checkpoint=True),  # sites that join later start from the checkpoint
             on_round,
         )

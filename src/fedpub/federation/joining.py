@@ -120,7 +120,7 @@ def answer_join(part: Part, asked: Envelope, folder: Path, keep: Callable[[Tree,
     kept = "joined" if better(*standings) else "alone"
     keep(part.algorithm.personal(state if kept == "joined" else alone), results[kept])
     shares = dict(asked.fields["nearest"])
-    done = Joined(part.site, 2 * EPOCHS, part.ctx.task.metric, results["alone"], results["joined"], kept, shares)
+    done = Joined(part.site, 2 * EPOCHS, part.ctx.task.metric_title, results["alone"], results["joined"], kept, shares)
     write_text(folder / RESULT, json.dumps(done.__dict__, indent=2) + "\n")
     return Envelope("join", done.__dict__)
 

@@ -25,6 +25,7 @@ class Known:
     idle: tuple[int, ...] = ()
     metrics: tuple[Mapping[str, float], ...] = ()  # before the first round
     setup: Mapping[str, float] | None = None
+    relations: int = 1  # directions and kinds of edges
 
     def save(self, path: Path) -> None:
         write_text(path, json.dumps(self.__dict__, indent=2) + "\n")

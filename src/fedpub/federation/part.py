@@ -16,16 +16,18 @@ from fedpub.algorithms.protocol import Algorithm, Context, NeedsSetup, Place
 from fedpub.core.files import read_tensors, write_tensors
 from fedpub.core.message import Message
 from fedpub.core.tree import State, Tree, pack, state_map, unpack
+from fedpub.data.clients.split import with_split
 from fedpub.data.clients.stack import Clients, stack
 from fedpub.data.clients.subgraph import Subgraph
 from fedpub.data.clients.subgraph_files import read_subgraph
-from fedpub.data.graph import Graph
+from fedpub.data.graph import Graph, merged
 from fedpub.engine.simulate import Federation, first_weights
 from fedpub.errors import FedpubError
 from fedpub.experiment import Plan
 from fedpub.federation.validate.upload import wrong_values
 from fedpub.federation.validate.weights import implausible
 from fedpub.federation.wire_header import Precision
+from fedpub.tasks.nodes import placed
 
 
 class Source(Protocol):
@@ -33,21 +35,25 @@ class Source(Protocol):
 
     classes: tuple[str, ...]
     num_features: int
+    num_relations: int
 
     def piece(self, plan: Plan, client: int, classes: tuple[str, ...]) -> Subgraph:
         """The data of this client, split, with labels as positions in `classes`."""
 
 
 class OwnGraph:
-    """The site's own graph: its labelled nodes, or its edges, are split here."""
+    """The site's own graph: its labelled nodes, or its edges, are split here, or as its owner has split them."""
 
     def __init__(self, path: Path) -> None:
         self.graph = Graph.load(path)
         self.classes, self.num_features = self.graph.classes, self.graph.num_features
+        self.num_relations = self.graph.num_relations
 
     def piece(self, plan: Plan, client: int, classes: tuple[str, ...]) -> Subgraph:
         place = torch.tensor([classes.index(name) for name in self.graph.classes] + [-1])
-        graph = replace(self.graph, y=place[self.graph.y], classes=classes)
+        given = self.graph if plan.relational else merged(self.graph)
+        there = replace(given, y=place[self.graph.y], target=placed(self.graph, classes), classes=classes)
+        graph = with_split(there, plan.split, None)
         nodes, kind = (torch.arange(graph.num_nodes),), plan.model.propagation
         own = plan.task.divide(graph, nodes, plan.data_seed, plan.ratios, kind)[0]
         return replace(own, id=client)
@@ -58,7 +64,7 @@ class OnePiece:
 
     def __init__(self, path: Path) -> None:
         self.own, self.classes = read_subgraph(path)
-        self.num_features = int(self.own.x.shape[1])
+        self.num_features, self.num_relations = int(self.own.x.shape[1]), self.own.num_relations
 
     def piece(self, plan: Plan, client: int, classes: tuple[str, ...]) -> Subgraph:
         if not plan.task.was_split_for(self.own):
@@ -93,7 +99,7 @@ class Part:
 
     @cached_property
     def place(self) -> Place:
-        return Place(len(self.classes), torch.device("cpu"), self.plan.dtype)
+        return Place(len(self.classes), self.plan.device, self.plan.dtype)
 
     @cached_property
     def w0(self) -> Tree:
@@ -114,7 +120,8 @@ class Part:
             setup = self.algorithm.setup()
             state = self.load(f"setup-{len(setup.steps) - 1}")[0]
             own = own.extended(setup.added(self.ctx, [state], self.workspace)[0])
-        return stack([own], self.place.num_classes, self.place.device, self.place.dtype)
+        place = self.place
+        return stack([own], place.num_classes, place.device, place.dtype, None, *self.ctx.needs)
 
     @cached_property
     def workspace(self) -> Any:
@@ -130,7 +137,8 @@ class Part:
             flat, _ = read_tensors(path)
         except FedpubError as error:
             raise LostError(f"site {self.site!r} cannot read its {path.name}, which is damaged") from error
-        return unpack(flat, "state/"), flat["answer"].numpy().tobytes()
+        state = state_map(lambda leaf: leaf.to(self.plan.device), unpack(flat, "state/"))
+        return state, flat["answer"].numpy().tobytes()
 
     def answered(self, name: str) -> bytes | None:
         """The stored answer, if any; the ledger checks that it was to the same message."""

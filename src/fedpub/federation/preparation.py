@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -21,6 +21,12 @@ from fedpub.federation.validate.fields import ANSWERED, MOST_CLASSES
 from fedpub.federation.validate.upload import wrong_values
 from fedpub.federation.wire import Envelope, encode
 
+# What all sites must have in common, and what that means for their data.
+SAME = (
+    ("features", "all sites need the same columns in the same order"),
+    ("relations", "all sites need edges of the same kinds, directed or not"),
+)
+
 
 @dataclass(frozen=True, eq=False)
 class Preparation:
@@ -32,7 +38,11 @@ class Preparation:
 
     def prepare(self, on_step: OnStep | None = None) -> Known:
         """What the coordinator knows of its sites when the rounds begin."""
-        requests, known, cost = self.requests, self.hello(), None
+        known = self.hello()
+        return replace(self, plan=self.plan.related(known.relations))._begin_all(known, on_step)
+
+    def _begin_all(self, known: Known, on_step: OnStep | None) -> Known:
+        requests, cost = self.requests, None
         sets_up = isinstance(self.plan.algorithm, NeedsSetup)
         rules = ANSWERED["begun, before a set-up" if sets_up else "begun"]
         ready = requests.ask_all("begun", lambda client: self.begin(client, known, 0), rules)
@@ -54,19 +64,24 @@ class Preparation:
     def hello(self) -> Known:
         requests, sites = self.requests, self.requests.sites
         answers = requests.ask_all("hello", lambda _: Envelope("hello", {"run": self.run}))
-        features = {client: answers[client].fields["features"] for client in requests.everyone}
-        for client, count in features.items():
-            if count != features[0]:
-                raise FedpubError(
-                    f"site {sites[client]!r} has {count} features and {sites[0]!r} {features[0]}: "
-                    "all sites need the same columns in the same order; encode them alike"
-                )
+        features, relations = (self._same(answers, sites, *what) for what in SAME)
         classes: dict[str, None] = {}
         for client in requests.everyone:
             classes |= dict.fromkeys(answers[client].fields["classes"])
             few = len(classes) <= MOST_CLASSES
             requests.require(client, few, f"with its classes there are {len(classes):,}, more than {MOST_CLASSES:,}")
-        return Known(tuple(sites), features[0], tuple(classes))
+        return Known(tuple(sites), features, tuple(classes), relations=relations)
+
+    def _same(self, answers: Mapping[int, Envelope], sites: Sequence[str], name: str, remedy: str) -> int:
+        """A number that must be the same at all sites."""
+        counts: list[int] = [answers[client].fields[name] for client in self.requests.everyone]
+        for client, count in enumerate(counts):
+            if count != counts[0]:
+                raise FedpubError(
+                    f"site {sites[client]!r} has {count} {name} and {sites[0]!r} {counts[0]}: "
+                    f"{remedy}; encode them alike"
+                )
+        return counts[0]
 
     def begin(self, client: int, known: Known, attempt: int) -> Envelope:
         """What tells a site to begin; a higher attempt makes it begin anew."""

@@ -18,12 +18,13 @@ from reprlib import repr as shortened
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from fedpub.algorithms.protocol import NeedsSetup
 from fedpub.core.best import rounded_loss
 from fedpub.core.files import remove_leftovers, write_text
 from fedpub.core.printable import printable
-from fedpub.core.tree import State, Tree, tree
+from fedpub.core.tree import State, Tree, tree, tree_map
 from fedpub.data.clients.subgraph_files import subgraph_digest
 from fedpub.engine.guard import guarded
 from fedpub.engine.rounds import check_declared, measure
@@ -44,10 +45,17 @@ TERMS = ("experiment", "client", "classes", "precision")  # of a run: they never
 
 
 class Site:
-    """Answers messages. `folder` is the site's own; `source` its data."""
+    """Answers messages. `folder` is the site's own; `source` its data; `device` where it computes."""
 
-    def __init__(self, folder: Path, name: str, source: Callable[[], Source], agreed: Experiment | None = None) -> None:
-        self.folder, self.name, self._load, self._agreed = folder, name, source, agreed
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        source: Callable[[], Source],
+        agreed: Experiment | None = None,
+        device: str = "cpu",
+    ) -> None:
+        self.folder, self.name, self._load, self._agreed, self._device = folder, name, source, agreed, device
         self._parts: dict[str, Part] = {}
         self.news, self.finished = "", False  # for display
         self._kept: tuple[Path, int] | None = None  # the run and round whose model is in the folder
@@ -90,17 +98,20 @@ class Site:
 
     def _part(self, run: str, held: dict[str, Any]) -> Part:
         asked = Experiment.from_json(held["experiment"], Path("the coordinator's message"))
-        plan = replace(asked, device="cpu").resolve()
+        plan = replace(asked, device=self._device).resolve()
         check_agreed(plan.experiment, self._agreed)
         classes, client = tuple(held["classes"]), int(held["client"])
         own = self.source.piece(plan, client, classes)
+        plan = plan.related(own.num_relations)
         return Part(self._run_folder(run), plan, client, classes, held["precision"], self.name, own)
 
     def _run_folder(self, run: str) -> Path:
         return self.folder / "runs" / run
 
     def _hello(self, run: str, asked: Envelope, digest: str) -> bytes:
-        fields = {"site": self.name, "features": self.source.num_features, "classes": list(self.source.classes)}
+        source = self.source
+        fields = {"features": source.num_features, "classes": list(source.classes), "relations": source.num_relations}
+        fields |= {"site": self.name}
         return encode(Envelope("hello", fields))
 
     def _begin(self, run: str, asked: Envelope, digest: str) -> bytes:
@@ -145,7 +156,7 @@ class Site:
         first = step == 0
         before = setup.init_clients(part.ctx, part.w0, part.workspace) if first else [part.load(f"setup-{step - 1}")[0]]
         ledger.note(f"exchange {step}", digest)
-        states, up = setup.clients(part.ctx, step, before, [asked.message], part.workspace)
+        states, up = setup.clients(part.ctx, step, before, [asked.message.to(part.plan.device)], part.workspace)
         check_declared(part.algorithm, up[0])
         answer = encode(Envelope("setup", {"step": step}, up[0]))
         part.save(name, states[0], answer)
@@ -169,12 +180,13 @@ class Site:
         if (answer := part.answered(f"round-{number}")) is not None:
             return answer
         state = part.load(f"round-{base}")[0]
-        residual = tree(state.pop("residual", {}))
+        residual = tree_map(Tensor.cpu, tree(state.pop("residual", {})))
         ctx = replace(part.ctx, round=number)
-        part.check_message(ctx, asked.message, tree(state["weights"]), base)
+        message = asked.message.to(part.plan.device)
+        part.check_message(ctx, message, tree(state["weights"]), base)
         ledger.note(question, digest, back=base < max(_kept_rounds(part.folder)), rounds=rounds)
         self._keep_model(part, state, base, asked.fields["best"])
-        used = guarded(part.algorithm, ctx, state, asked.message, part.data)
+        used = guarded(part.algorithm, ctx, state, message, part.data)
         state, up, loss_K = part.algorithm.client(ctx, state, used, part.data)
         check_declared(part.algorithm, up)
         metrics, total_K = measure(part.algorithm, ctx, state, part.data)
@@ -185,7 +197,7 @@ class Site:
             "loss": rounded_loss(float(loss_K[0])),
             "metrics": rounded_metrics(_numbers(metrics)),
         }
-        envelope = Envelope("round", fields, up)
+        envelope = Envelope("round", fields, up.to(torch.device("cpu")))
         if part.precision != "exact":
             envelope, residual = _with_feedback(envelope, residual, part.precision)
             state = state | {"residual": residual}
@@ -218,11 +230,12 @@ class Site:
             return stored
         check_joinable(part.algorithm)
         after = replace(part.ctx, round=part.plan.rounds + 1)
+        asked = replace(asked, message=asked.message.to(part.plan.device))
         part.check_message(after, asked.message, {}, 0)
         ledger.note(question, digest)
 
         def keep(weights: Tree, numbers: dict[str, float]) -> None:
-            save_model(self.folder / "model", weights, self._card(part, 0, numbers))
+            save_model(self.folder / "model", weights, self._card(part, 0, numbers, weights))
 
         envelope = answer_join(part, asked, self.folder, keep)
         answer = encode(envelope)
@@ -240,19 +253,23 @@ class Site:
         if not best or best < base or self._kept == (part.folder, best):
             return
         metrics, _ = measure(part.algorithm, part.ctx, state, part.data)
-        save_model(self.folder / "model", part.algorithm.personal(state), self._card(part, best, _numbers(metrics)))
+        weights = part.algorithm.personal(state)
+        save_model(self.folder / "model", weights, self._card(part, best, _numbers(metrics), weights))
         self._kept = (part.folder, best)
 
-    def _card(self, part: Part, number: int, metrics: Mapping[str, float]) -> ModelCard:
+    def _card(self, part: Part, number: int, metrics: Mapping[str, float], weights: Tree) -> ModelCard:
+        details = part.ctx.task.details(part.ctx.model, weights, part.data)
         return ModelCard.of(
             part.plan.experiment,
             num_features=part.data.num_features,
+            relations=part.own.num_relations,
             classes=part.classes,
             site=self.name,
             round=number,
             meta=dict(self.source.graph.meta) if isinstance(self.source, OwnGraph) else {},
             val=_known(metrics["val"]),
             test=_known(metrics["test"]),
+            **{name: values[0] for name, values in details.items()},
         )
 
 

@@ -42,7 +42,7 @@ def lay_out(base: Path, ready: Prepared, plan: Plan, terms: Terms, out: Path) ->
     for own in ready.federation.subgraphs:
         name = f"site-{own.id:0{width}}"
         folder = base / "sites" / name
-        held = SiteConfig(name, f"127.0.0.1:{config.port}", "")
+        held = SiteConfig(name, f"127.0.0.1:{config.port}", "", str(plan.device))
         held.save(folder)
         admit(CoordinatorFolder(coordinator).admitted, name, make_site_key(held.key(folder)))
         shutil.copy(coordinator / "ca.pem", folder / AUTHORITY)
@@ -74,8 +74,6 @@ def deploy_local(
     plan = experiment.resolve()
     if plan.failures:
         raise FedpubError("`failures` is for simulations, since deployed sites fail by themselves; leave it out")
-    if plan.device.type != "cpu":
-        raise FedpubError(f"`device={plan.device}` is for simulations, since sites use their CPUs; leave it out")
     if out is not None:
         RunDirectory.check_free(out)
     ready = prepare(plan, root)

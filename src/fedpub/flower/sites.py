@@ -20,6 +20,7 @@ class SiteConfig:
     id: str
     coordinator: str  # HOST:PORT
     graph: str  # a graph file; empty: a piece of a graph in the folder itself
+    device: str = "cpu"  # where the site computes
 
     def key(self, folder: Path) -> Path:
         return folder / f"{self.id}.key"
@@ -45,7 +46,7 @@ def open_site(folder: Path) -> Site:
         return OwnGraph(Path(config.graph)) if config.graph else OnePiece(folder / PIECE)
 
     agreed = folder / AGREED
-    return Site(folder, config.id, source, Experiment.read(agreed) if agreed.is_file() else None)
+    return Site(folder, config.id, source, Experiment.read(agreed) if agreed.is_file() else None, config.device)
 
 
 def agree(folder: Path, experiment: Path) -> None:

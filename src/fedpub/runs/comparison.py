@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -111,16 +111,33 @@ def compare(
 ) -> Iterator[Run]:
     """Run the planned experiments, each within `max_memory` GiB. With `out` every run has a directory there, and
     complete runs are not repeated."""
+    for found in run_all(planned, out, root, on_round, on_step, max_memory, keep_checkpoint):
+        if out is not None and first_named(out) != planned[0][1]:
+            write_text(out / COMPARISON, json.dumps({"reference": planned[0][1]}) + "\n")
+        yield found
+
+
+def run_all(
+    planned: Iterable[Planned],
+    out: Path | None,
+    root: Path | None,
+    on_round: OnRound | None,
+    on_step: OnStep | None,
+    max_memory: float | None,
+    keep_checkpoint: bool,
+) -> Iterator[Run]:
+    """The same for experiments that need not all be known at the start: the next is asked for when one is done."""
     data: tuple[object, Prepared] | None = None
     for cell, method, made in planned:
-        key = (cell, made.data_seed, made.experiment.model, made.ratios, made.experiment.task, made.algorithm.undivided)
+        asked = made.experiment
+        key = (cell, made.data_seed, asked.model, made.ratios, made.split, asked.task, made.algorithm.undivided)
         if data is None or data[0] != key:
             data = (key, prepare(made, root))
         path = None
         if out is not None:
             count = f"-{cell.clients}" if cell.clients else ""
             folder = f"{file_name(Path(cell.dataset).stem)}-{cell.scenario}{count}"
-            path = out / folder / f"{file_name(method)}-seed{made.seed}"
+            path = out / folder / run_name(method, made.seed)
         resume = path is not None and (path / "config.json").is_file()
         found = run(
             made,
@@ -133,9 +150,12 @@ def compare(
             max_memory=max_memory,
             keep_checkpoint=keep_checkpoint,
         )
-        if out is not None and first_named(out) != planned[0][1]:
-            write_text(out / COMPARISON, json.dumps({"reference": planned[0][1]}) + "\n")
         yield Run(cell, method, made.seed, found.summary)
+
+
+def run_name(label: str, seed: int) -> str:
+    """The name of a run's directory."""
+    return f"{file_name(label)}-seed{seed}"
 
 
 def first_named(folder: Path) -> str:

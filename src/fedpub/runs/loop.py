@@ -13,6 +13,7 @@ from torch import Tensor
 from fedpub.core.tree import State, Tree, tree_map
 from fedpub.engine.rounds import Round, Snapshot
 from fedpub.store.record import Record, Row
+from fedpub.tasks.base import Details
 
 OnRound = Callable[[Row, int], None]  # called with each row and the number of rounds
 
@@ -27,7 +28,7 @@ class Store(Protocol):
 
     def checkpoint(self, snapshot: Snapshot, best: Tree) -> None: ...
 
-    def finish(self, summary: dict[str, Any], best: Tree, keep_checkpoint: bool) -> None: ...
+    def finish(self, summary: dict[str, Any], best: Tree, details: Details, keep_checkpoint: bool) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class Keeping:
     checkpoint_seconds: float = 60.0  # between two checkpoints; 0 saves every round
     keep_checkpoint: bool = False  # whether the last one is kept when the run is finished
     personal: Callable[[State], Tree] | None = None  # the clients' models from their states; None: models are not kept
+    details: Callable[[Tree], Details] = lambda models: {}  # of the kept models
     stop: Callable[[], bool] = lambda: False  # whether to save the run after this round and interrupt it
 
 
@@ -44,7 +46,7 @@ def run_rounds(
     rounds: Iterator[Round],
     last: int,
     store: Store,
-    summarise: Callable[[Record], dict[str, Any]],
+    summarise: Callable[[Record, Details], dict[str, Any]],
     keeping: Keeping,
     on_round: OnRound | None = None,
     best: Mapping[str, Tensor] = MappingProxyType({}),
@@ -70,6 +72,7 @@ def run_rounds(
             saved = time.monotonic()
         if stopped:
             raise KeyboardInterrupt
-    summary = summarise(store.record)
-    store.finish(summary, models, keeping.keep_checkpoint)
+    details = keeping.details(models) if models else {}
+    summary = summarise(store.record, details)
+    store.finish(summary, models, details, keeping.keep_checkpoint)
     return summary

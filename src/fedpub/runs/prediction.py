@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 import torch
@@ -23,17 +22,25 @@ from fedpub.core.sparse import to_scipy
 from fedpub.core.tree import Tree
 from fedpub.data.clients.stack import Clients, stack
 from fedpub.data.clients.subgraph import Subgraph
-from fedpub.data.graph import Graph
+from fedpub.data.graph import Graph, merged
 from fedpub.data.tables.encoding import META_KEY, Encoding, some
-from fedpub.data.tables.files import SUFFIXES, first_row, read_edges
+from fedpub.data.tables.files import SUFFIXES
+from fedpub.data.tables.ids import Ids
+from fedpub.data.tables.links import pairs_of
 from fedpub.errors import FedpubError
+from fedpub.models import Model
 from fedpub.store.model_card import ModelCard
 from fedpub.tasks.base import Predicted, node_ids
 
 
 @torch.no_grad()
-def predict(weights: Tree, card: ModelCard, graph: Graph, pairs: Tensor | None = None) -> Predicted:
-    """Predictions of a model for all nodes, which need no labels, or for pairs of nodes, [2, P]."""
+def predict(
+    weights: Tree, card: ModelCard, graph: Graph, pairs: Tensor | None = None, own: Model | None = None
+) -> Predicted:
+    """Predictions of a model for all nodes, which need no labels, or for pairs of nodes, [2, P].
+
+    `own` is the model if the card is of an object.
+    """
     task = card.learns()
     if task.of_pairs and pairs is None:
         raise FedpubError(
@@ -41,12 +48,23 @@ def predict(weights: Tree, card: ModelCard, graph: Graph, pairs: Tensor | None =
         )
     if pairs is not None and not task.of_pairs:
         raise FedpubError(f"the model of {card.site!r} predicts {task.predicts}, not links; leave `pairs` out")
-    return task.predict(card.net(), weights, _alone(card, graph), graph, card.classes, pairs)
+    net = card.net(own)
+    return task.predict(net, weights, _alone(card, net, graph), graph, card.classes, pairs)
 
 
-def _alone(card: ModelCard, graph: Graph) -> Clients:
+@torch.no_grad()
+def embeddings(weights: Tree, card: ModelCard, graph: Graph, own: Model | None = None) -> Tensor:
+    """What a model knows of every node, [N, H]: its hidden values before the output layer, or the outputs themselves if
+    pairs of them are scored."""
+    net = card.net(own)
+    data = _alone(card, net, graph)
+    return net.apply(weights, data) if card.learns().of_pairs else net.last_hidden(weights, data)
+
+
+def _alone(card: ModelCard, net: Model, graph: Graph) -> Clients:
     """The graph as the only client, with no nodes for training, validation or test."""
     check_fits(card, graph)
+    graph = graph if net.relational and not card.learns().of_pairs else merged(graph)
     nobody = torch.zeros(graph.num_nodes, dtype=torch.bool)
     own = Subgraph(
         id=0,
@@ -57,9 +75,13 @@ def _alone(card: ModelCard, graph: Graph) -> Clients:
         train=nobody,
         val=nobody,
         test=nobody,
-        propagation=card.net().propagation,
+        propagation=net.propagation,
+        weight=graph.weight,
+        directed=graph.directed,
+        kind=graph.kind,
+        num_kinds=max(1, len(graph.kinds)),
     )
-    return stack([own], len(card.classes), dtype=getattr(torch, card.dtype))
+    return stack([own], len(card.classes), dtype=getattr(torch, card.dtype), steps=net.steps, propagates=net.propagates)
 
 
 def check_fits(card: ModelCard, graph: Graph) -> None:
@@ -73,6 +95,10 @@ def check_fits(card: ModelCard, graph: Graph) -> None:
         raise FedpubError(
             f"{here} has {graph.num_features:,} features, but {model} expects {card.num_features:,}; "
             "make its features in the same way as those of the graph that the model learnt from"
+        )
+    if card.learns().of_targets and graph.target is not None and (new := sorted({*graph.classes} - {*card.classes})):
+        raise FedpubError(
+            f"{here} has the target {new[0]!r}, but those of {model} are {some(card.classes)}; rename or drop it"
         )
     if card.learns().of_classes:
         labels = {graph.classes[label] for label in torch.unique(graph.y).tolist() if label >= 0}
@@ -116,21 +142,11 @@ def notes(card: ModelCard, graph: Graph) -> list[str]:
 
 def read_pairs(path: Path, graph: Graph) -> Tensor:
     """Pairs of nodes, [2, P], from the rows of a table with two columns of node ids."""
-    table = read_edges([path], None, None)
-    if not len(table):
+    ids = Ids(pa.array(list(map(str, node_ids(graph))), pa.large_string()))
+    pairs = pairs_of(path, ids, f"graph {graph.name!r}")
+    if not pairs.shape[1]:
         raise FedpubError(f"{path} has no rows; give a pair of node ids in each")
-    names = pa.array(list(map(str, node_ids(graph))), pa.large_string())
-    ends = []
-    for end in ("source", "target"):
-        texts = table.text(end)
-        position = pc.index_in(texts, value_set=names)
-        row = first_row(position, None)
-        if row >= 0:
-            value = texts[row].as_py()
-            problem = "a node id is empty" if value is None else f"{value!r} is not the id of a node"
-            raise FedpubError(f"{table.place(row)}: {problem} of graph {graph.name!r}; correct it or remove the row")
-        ends.append(torch.from_numpy(position.to_numpy().astype(np.int64)))
-    return torch.stack(ends)
+    return pairs
 
 
 def check_out(out: Path, inputs: Collection[Path]) -> None:

@@ -7,12 +7,14 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from fedpub.algorithms.protocol import Context
+from fedpub.core.tree import Tree, tree_map
 from fedpub.data.graph import Graph
 from fedpub.engine.fitting import check_room, within
 from fedpub.engine.memory import enough_memory, most_resident
 from fedpub.engine.rounds import check_version
 from fedpub.engine.setup import OnStep, SetUp, set_up
-from fedpub.engine.simulate import first_weights, simulate
+from fedpub.engine.simulate import Federation, first_weights, simulate
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment, Plan
 from fedpub.experiment.plan import OBJECT
@@ -22,6 +24,7 @@ from fedpub.runs.loop import Keeping, OnRound, run_rounds
 from fedpub.store.directory import RunDirectory, read_rows
 from fedpub.store.memory import Memory
 from fedpub.store.record import NO_SETUP, Record
+from fedpub.tasks.base import Details, Task
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +76,7 @@ def run(
         RunDirectory.check_free(out)
     before = most_resident()
     ready = prepared or prepare(plan, root, chunk, graph)
+    plan = plan.related(ready.federation.num_relations)
     digest, peak = ready.graph.digest(), most_resident()
     how = (plan.algorithm, plan.context, ready.federation)
     if max_memory is not None:
@@ -109,6 +113,7 @@ def _run(
     start, best = store.restore(ready.federation.device)
     setup = _set_up(plan, ready, store.setup_file, on_step, keeping.stop)
     federation = setup.extend(ready.federation) if setup else ready.federation
+    federation = replace(federation)  # whose stacks are gone when this run is
     if start:
         w0 = first_weights(federation, ctx)
         check_version(start, algorithm.init_server(w0, 1), algorithm.init_client(w0, 1))
@@ -119,12 +124,32 @@ def _run(
         simulate(algorithm, ctx, federation, plan.rounds, plan.fraction, plan.failures, start),
         plan.rounds,
         store,
-        lambda record: record.summary(ctx.task.metric, sizes, cost, (ctx.task.baseline, unlearnt)),
-        keeping,
+        lambda record, details: (
+            record.summary(ctx.task.metric_title, sizes, cost, (ctx.task.baseline, unlearnt))
+            | decided(ctx.task, details)
+        ),
+        replace(keeping, details=lambda models: details_of(models, ctx, federation)),
         on_round,
         best,
     )
     return Result(summary, store.record, store.path, ready.idle)
+
+
+def details_of(models: Tree, ctx: Context, federation: Federation) -> Details:
+    """What the task wants to know about the kept models of all clients."""
+    found: Details = {}
+    for data in federation.everyone(ctx):
+        own = data.ids_K.cpu()
+        weights = tree_map(lambda leaf, own=own: leaf[own].to(federation.device), models)
+        for name, values in ctx.task.details(ctx.model, weights, data).items():
+            found.setdefault(name, []).extend(values)
+    return found
+
+
+def decided(task: Task, details: Details) -> dict[str, Any]:
+    """What follows from them, for a summary."""
+    found = task.decided(details)
+    return {"decided": found} if found else {}
 
 
 def _set_up(

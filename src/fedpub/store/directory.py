@@ -8,6 +8,7 @@ relations.safetensors  relations between clients as the server saw them, per rou
 setup.safetensors    additions of set-up to every client's graph (FedGNN, FedSage+)
 checkpoint/state.safetensors  server and clients after the last saved round
 models.safetensors   every client's personal weights at the best round
+details.json         of the kept models: confusion matrices of the test nodes, thresholds between two classes
 summary.json         the result: test at the best round, as defined in `fedpub.core.best`
 
 A finished run drops setup.safetensors and checkpoint/, which only a resumed run needs, unless told to keep them.
@@ -36,6 +37,7 @@ from fedpub.core.tree import Tree, pack, tree, unpack
 from fedpub.engine.rounds import Round, Snapshot
 from fedpub.errors import FedpubError
 from fedpub.store.record import SUMS, Record, Row
+from fedpub.tasks.base import Details
 from fedpub.version import __version__
 
 MAX_RELATED = 256  # relations between more clients than this are not kept
@@ -47,6 +49,7 @@ FILES = (
     "relations.safetensors",
     "setup.safetensors",
     "models.safetensors",
+    "details.json",
     "summary.json",
 )
 RESTORE = {  # what to do if the data of a run has changed
@@ -140,6 +143,15 @@ class RunDirectory:
             ) from error
         return content
 
+    def details(self) -> Details:
+        """What was found out about the kept models; nothing in runs that kept none."""
+        file = self.path / "details.json"
+        try:
+            content: Details = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        except (OSError, ValueError) as error:
+            raise FedpubError(f"{file} is damaged ({error}); start the run again in another directory") from error
+        return content
+
     def append(self, measured: Round, seconds: float) -> Row:
         """Add a round's rows to the record and, at once, to the files."""
         row = Row.of(measured, seconds)
@@ -196,11 +208,14 @@ class RunDirectory:
         snapshot = Snapshot(number, unpack(flat, "server/"), unpack(flat, "clients/"))
         return snapshot, tree(parts.get("best", {}))
 
-    def finish(self, summary: dict[str, Any], best: Tree, keep_checkpoint: bool) -> None:
-        """Write the result and any models; files that only a resumed run needs are removed unless `keep_checkpoint`."""
+    def finish(self, summary: dict[str, Any], best: Tree, details: Details, keep_checkpoint: bool) -> None:
+        """Write the result and any models with their details; files that only a resumed run needs are removed unless
+        `keep_checkpoint`."""
         self._write_relations()
         if best:
             write_tensors(self.path / "models.safetensors", best, {"round": str(summary["best_round"])})
+        if details:
+            write_text(self.path / "details.json", json.dumps(details) + "\n")
         write_text(self.path / "summary.json", json.dumps(summary, indent=2) + "\n")
         if not keep_checkpoint:
             shutil.rmtree(self.path / "checkpoint", ignore_errors=True)

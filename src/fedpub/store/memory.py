@@ -10,6 +10,7 @@ import torch
 from fedpub.core.tree import Tree
 from fedpub.engine.rounds import Round, Snapshot
 from fedpub.store.record import Record, Row
+from fedpub.tasks.base import Details
 
 
 @dataclass
@@ -31,5 +32,5 @@ class Memory:
     def checkpoint(self, snapshot: Snapshot, best: Tree) -> None:
         """Nothing to save: the run cannot be resumed."""
 
-    def finish(self, summary: dict[str, Any], best: Tree, keep_checkpoint: bool) -> None:
+    def finish(self, summary: dict[str, Any], best: Tree, details: Details, keep_checkpoint: bool) -> None:
         """Nothing to save: the caller has the summary."""

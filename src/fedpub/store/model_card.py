@@ -13,7 +13,9 @@ import torch
 from fedpub.core.checks import check_types
 from fedpub.errors import FedpubError, unknown
 from fedpub.experiment import Experiment
-from fedpub.models import MODELS, Model
+from fedpub.experiment.plan import OBJECT
+from fedpub.models import MODELS, Model, model_of
+from fedpub.models.module import object_name
 from fedpub.tasks import TASKS, Task, task_of
 from fedpub.tasks.link_prediction import Decoder
 from fedpub.version import __version__
@@ -39,33 +41,55 @@ class ModelCard:
     dtype: Literal["float32", "float64"]
     val: float | None = None  # at that round, by the task's metric; None: unknown
     test: float | None = None
+    hops: int = 2
+    layers: int = 1
+    threshold: float | None = None  # between two classes, chosen on validation nodes
+    confusion: list[list[int]] | None = None  # of the test nodes with it: rows are true classes, columns predicted ones
+    relations: int = 1  # directions and kinds of edges in the graph it learnt from
     meta: Mapping[str, str] = field(default_factory=dict)  # of the graph it learnt from: how columns became features
     fedpub: str = __version__
 
     @staticmethod
     def of(experiment: Experiment, **known: Any) -> ModelCard:
         """The card of a model that came from a resolved experiment."""
-        same = ("model", "hidden", "task", "decoder", "method", "seed", "dtype")
+        same = ("model", "hidden", "hops", "layers", "task", "decoder", "method", "seed", "dtype")
         return ModelCard(**{name: getattr(experiment, name) for name in same}, **known)
 
-    def net(self) -> Model:
-        return MODELS[self.model](self.hidden)
+    def net(self, own: Model | None = None) -> Model:
+        """The model; `own` if the card is of an object, which it cannot describe."""
+        if not self.of_object:
+            return model_of(self.model, self)
+        if own is None:
+            raise FedpubError(
+                f"the model {self.model.removeprefix(OBJECT)!r} is an object of the program that trained it; in "
+                "Python, give that object to fedpub.load or fedpub.predict as model="
+            )
+        if OBJECT + object_name(own) != self.model:
+            raise FedpubError(
+                f"the object {object_name(own)!r} is not the model that was trained, "
+                f"{self.model.removeprefix(OBJECT)!r}; give that one as model="
+            )
+        return own
+
+    @property
+    def of_object(self) -> bool:
+        return self.model.startswith(OBJECT)
 
     def learns(self) -> Task:
         return task_of(self.task, self)
 
-    def shapes(self) -> dict[str, list[int]]:
+    def shapes(self, own: Model | None = None) -> dict[str, list[int]]:
         """The shape of every weight, with the client axis first."""
         with torch.device("meta"):  # takes no memory, however large the numbers in a damaged card
             stream, task = torch.Generator(), self.learns()
-            leaves = self.net().init(self.num_features, task.outputs(len(self.classes)), stream) | task.init(stream)
+            leaves = self.net(own).init(self.num_features, task.outputs(len(self.classes)), stream) | task.init(stream)
         return {name: [1, *leaf.shape] for name, leaf in leaves.items()}
 
     def check(self) -> ModelCard:
         """The card itself; raises an error unless every value is possible."""
         check_types(self, "")
         for name, known in (("model", MODELS), ("task", TASKS)):
-            if getattr(self, name) not in known:
+            if getattr(self, name) not in known and not (name == "model" and self.of_object):
                 raise unknown(name, getattr(self, name), known)
         for name in ("hidden", "num_features"):
             if not 1 <= getattr(self, name) <= WIDEST:
@@ -94,6 +118,13 @@ class ModelCard:
                 f"{path} describes no model of fedpub (its format is {found!r}, not {FORMAT!r}); give another folder"
             )
         known = {one.name for one in fields(ModelCard)}
+        content = {
+            "hops": 2,
+            "layers": 1,
+            "relations": 1,
+            "threshold": None,
+            "confusion": None,
+        } | content  # as in cards of earlier versions
         if different := sorted(known ^ content.keys()):
             what = "lacks" if different[0] in known else "has the unknown entry"
             raise FedpubError(f"{path} {what} {different[0]!r}; save the model again")

@@ -20,7 +20,7 @@ from torch import Tensor
 from fedpub.core.files import read_tensors, write_tensors, write_text
 from fedpub.core.tree import Tree
 from fedpub.errors import FedpubError
-from fedpub.models import MODELS
+from fedpub.models import MODELS, Model
 from fedpub.models.fallback import apart, chosen
 from fedpub.store.model_card import FORMAT, ModelCard
 
@@ -28,13 +28,13 @@ WEIGHTS, CARD = "model.safetensors", "config.json"
 ENTRY = 80  # approximate bytes of a tensor's entry in the header of a file
 
 
-def save_model(folder: Path, weights: Tree, card: ModelCard) -> None:
+def save_model(folder: Path, weights: Tree, card: ModelCard, own: Model | None = None) -> None:
     """Save one client's weights, leaves [1, ...], and their card; an existing model is replaced.
 
-    Zeros lose their sign.
+    Zeros lose their sign. `own` is the model if the card is of an object, here and below.
     """
-    weights, card = settled(weights, card)
-    check_weights(weights, card.check(), str(folder))
+    weights, card = settled(weights, card, own)
+    check_weights(weights, card.check(), str(folder), own)
     stored: Tree = {}
     for name, leaf in weights.items():
         stored |= {name + part: tensor for part, tensor in _stored(leaf).items()}
@@ -45,7 +45,7 @@ def save_model(folder: Path, weights: Tree, card: ModelCard) -> None:
     write_text(folder / CARD, text)
 
 
-def load_model(folder: Path) -> tuple[Tree, ModelCard]:
+def load_model(folder: Path, own: Model | None = None) -> tuple[Tree, ModelCard]:
     """Load a model written by `save_model`: dense leaves [1, ...] and the card."""
     path = folder / WEIGHTS
     stored, header = read_tensors(path)
@@ -59,13 +59,13 @@ def load_model(folder: Path) -> tuple[Tree, ModelCard]:
         shapes: dict[str, list[int]] = dict(json.loads(header["shapes"]))
     except (KeyError, TypeError, ValueError) as error:
         raise damaged(path, "its header does not name the weights") from error
-    _check_shapes(shapes, card, str(path))
+    _check_shapes(shapes, card, str(path), own)
     weights = {name: _dense(stored, name, shape, path) for name, shape in shapes.items()}
-    check_weights(weights, card, str(path))
+    check_weights(weights, card, str(path), own)
     return weights, card
 
 
-def settled(weights: Tree, card: ModelCard) -> tuple[Tree, ModelCard]:
+def settled(weights: Tree, card: ModelCard, own: Model | None = None) -> tuple[Tree, ModelCard]:
     """The model that a client uses, if it could choose between two."""
     fallback = chosen(weights)
     if fallback is None:
@@ -74,13 +74,14 @@ def settled(weights: Tree, card: ModelCard) -> tuple[Tree, ModelCard]:
     if not fallback.any():
         return first, card
     shapes = {name: list(leaf.shape) for name, leaf in second.items()}
-    widths = {name: second[kind.inputs[0]].shape[-1] for name, kind in MODELS.items() if kind.inputs[0] in second}
+    firsts = {name: kind().inputs[0] for name, kind in MODELS.items()}
+    widths = {name: second[first].shape[-1] for name, first in firsts.items() if first in second}
     cards = [card, *(replace(card, model=name, hidden=width) for name, width in widths.items())]
-    return second, next((one for one in cards if one.shapes() == shapes), card)
+    return second, next((one for one in cards if one.shapes(own) == shapes), card)
 
 
-def _check_shapes(shapes: Mapping[str, Any], card: ModelCard, place: str) -> None:
-    wanted = card.shapes()
+def _check_shapes(shapes: Mapping[str, Any], card: ModelCard, place: str, own: Model | None) -> None:
+    wanted = card.shapes(own)
     for name in sorted(wanted.keys() | shapes.keys()):
         if name not in shapes:
             raise FedpubError(f"{place} lacks the weights {name!r}, which its card needs; save the model again")
@@ -93,9 +94,9 @@ def _check_shapes(shapes: Mapping[str, Any], card: ModelCard, place: str) -> Non
             )
 
 
-def check_weights(weights: Tree, card: ModelCard, place: str) -> None:
+def check_weights(weights: Tree, card: ModelCard, place: str, own: Model | None = None) -> None:
     """Raise an error unless the weights match the card."""
-    _check_shapes({name: list(leaf.shape) for name, leaf in weights.items()}, card, place)
+    _check_shapes({name: list(leaf.shape) for name, leaf in weights.items()}, card, place, own)
     for name, leaf in weights.items():
         if leaf.dtype != getattr(torch, card.dtype):
             kind = str(leaf.dtype).removeprefix("torch.")

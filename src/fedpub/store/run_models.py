@@ -15,7 +15,8 @@ from fedpub.data import datasets
 from fedpub.data.graph import Graph
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment, Plan
-from fedpub.models import MODELS
+from fedpub.experiment.plan import OBJECT
+from fedpub.models import MODELS, Model
 from fedpub.models.base import OUTPUT
 from fedpub.models.fallback import together
 from fedpub.store.directory import RunDirectory, read_rows
@@ -24,49 +25,61 @@ from fedpub.store.model_files import CARD, WEIGHTS, check_weights, damaged, load
 from fedpub.tasks import TASKS
 
 
-def open_model(folder: Path, client: int | str | None = None, root: Path | None = None) -> tuple[Tree, ModelCard]:
-    """The model in a folder, or the model of one client in a run directory."""
+def open_model(
+    folder: Path, client: int | str | None = None, root: Path | None = None, own: Model | None = None
+) -> tuple[Tree, ModelCard]:
+    """The model in a folder, or the model of one client in a run directory; `own` if it is an object."""
     if (folder / WEIGHTS).is_file():
         if client is not None:
             raise FedpubError(f"{folder} holds one model, so `client={client}` has no effect; leave it out")
-        return load_model(folder)
+        return load_model(folder, own)
     if not (folder / CARD).is_file():
         raise FedpubError(f"{folder} holds neither a model nor a run; give the folder of one as `model`")
     if client is None:
         count = _clients(folder, _models(folder)[0])
         raise FedpubError(f"{folder} is a run of {count} clients; choose one of them by `client`, 0 to {count - 1}")
-    return model_of_run(folder, client, root)
+    return model_of_run(folder, client, root, own)
 
 
-def model_of_run(run: Path, client: int | str, root: Path | None = None) -> tuple[Tree, ModelCard]:
+def model_of_run(
+    run: Path, client: int | str, root: Path | None = None, own: Model | None = None, graph: Graph | None = None
+) -> tuple[Tree, ModelCard]:
     """The personal model of a client, by its number or its name, at the best round of a simulation's run directory.
 
-    Classes have the names of its graph if that is still available (`root` is the folder of raw files), else numbers.
+    Classes have the names of its graph if that is still available (`root` is the folder of raw files, `graph` the graph
+    if it is loaded already), else numbers. `own` is the model if that is an object.
     """
     experiment = Experiment.from_json(RunDirectory.config(run), run / "config.json")
     models, header = _models(run)
-    summary = RunDirectory(run).summary()
+    summary, details = RunDirectory(run).summary(), RunDirectory(run).details()
     held, count = len(next(iter(models.values()))), _clients(run, models)
-    graph = _graph_of(experiment, run, root)
-    client = _number(client, count, graph.client_names if graph and experiment.scenario == "natural" else (), run)
+    graph = _graph_of(experiment, run, root) if graph is None else graph
+    if graph is None and str(experiment.model).startswith(OBJECT):
+        raise FedpubError(
+            f"the graph {experiment.dataset} of {run} has changed or is gone, and nothing else tells the inputs and "
+            "outputs of a model that is an object; restore it"
+        )
+    client = client_number(client, count, graph.client_names if graph and experiment.scenario == "natural" else (), run)
     row = client if held > 1 else 0  # the oracle has one model for all clients
     weights = tree_map(lambda leaf: leaf[row : row + 1].clone(), models)
     best = [measured for measured in read_rows(run) if measured.round == summary.get("best_round")]
     try:
         card = ModelCard.of(
             experiment,
-            num_features=_input(weights),
+            num_features=graph.num_features if graph else _input(weights),
+            relations=graph.num_relations if graph and not TASKS[experiment.task].of_pairs else 1,
             classes=graph.classes if graph else _numbers(experiment, weights),
             site=str(client),
             round=int(header["round"]),
             val=_known(best[0].clients["val"][client]) if best else None,
             test=_known(best[0].clients["test"][client]) if best else None,
             meta=dict(graph.meta) if graph else {},
+            **{name: found[client] for name, found in details.items()},
         ).check()
     except (KeyError, IndexError, TypeError, ValueError, FedpubError) as error:
         raise FedpubError(f"{run} is damaged ({error}); start the run again in another directory") from error
-    weights, card = settled(weights, card)
-    check_weights(weights, card, str(run / "models.safetensors"))
+    weights, card = settled(weights, card, own)
+    check_weights(weights, card, str(run / "models.safetensors"), own)
     return weights, card
 
 
@@ -106,7 +119,7 @@ def _clients(run: Path, models: Tree) -> int:
     return max(len(next(iter(models.values()))), len(RunDirectory(run).summary().get("per_client_test", [])))
 
 
-def _number(client: int | str, count: int, names: Sequence[str], run: Path) -> int:
+def client_number(client: int | str, count: int, names: Sequence[str], run: Path) -> int:
     """A client's number in a run, given its number or its name."""
     number = int(client) if str(client).lstrip("-").isdecimal() else -1
     if not 0 <= number < count and client in names:
@@ -129,13 +142,13 @@ def _graph_of(experiment: Experiment, run: Path, root: Path | None) -> Graph | N
 
 def _input(weights: Tree) -> int:
     """The number of features that a model expects."""
-    inputs = {name for kind in MODELS.values() for name in kind.inputs}
+    inputs = {name for kind in MODELS.values() for name in kind().inputs}
     return max(leaf.shape[-2] for name, leaf in weights.items() if name in inputs)
 
 
 def _numbers(experiment: Experiment, weights: Tree) -> tuple[str, ...]:
-    """Numbers in place of class names, if the model's outputs are classes."""
-    outputs = weights[f"{OUTPUT}.bias"].shape[-1] if TASKS[experiment.task].of_classes else 0
+    """Numbers in place of the names of classes or targets; pairs of nodes have none."""
+    outputs = weights[f"{OUTPUT}.bias"].shape[-1] if not TASKS[experiment.task].of_pairs else 0
     return tuple(str(number) for number in range(outputs))
 
 

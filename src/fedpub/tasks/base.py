@@ -17,6 +17,7 @@ from fedpub.data.clients.subgraph import Propagation, Subgraph
 from fedpub.data.graph import Graph
 from fedpub.errors import FedpubError
 from fedpub.models.base import Dropout, Model, dropout_seeds
+from fedpub.tasks.metrics import TITLES, Metric
 
 
 @dataclass(frozen=True)
@@ -28,13 +29,17 @@ class Step:
     epoch: int = 0
     p: float = 0.0  # dropout
     dropout_seeds: Tensor | None = None  # of the layers, if given and not derived
+    batch: int = 0  # the number of the batch in its epoch
 
     @property
-    def dropout(self) -> Dropout | None:
-        if not self.p:
-            return None
+    def dropout(self) -> Dropout:
         given = self.dropout_seeds
-        return Dropout(self.p, dropout_seeds(self.seed, self.round, self.epoch) if given is None else given)
+        if given is not None:
+            return Dropout(self.p, given)
+        return Dropout(self.p, dropout_seeds(self.seed, self.round, self.epoch, self.batch))
+
+
+Details = dict[str, list[Any]]
 
 
 class Predicted(Protocol):
@@ -53,9 +58,10 @@ class Predicted(Protocol):
 class Task(Protocol):
     """A frozen dataclass: its fields are settings of the experiment of the same names."""
 
-    metric: ClassVar[str]  # the name of the value that runs are compared by
+    metric_choices: ClassVar[tuple[Metric, ...]] = ()  # that `metric` can be, the default first; none: it is fixed
     metrics: ClassVar[tuple[str, ...]]  # the keys that `evaluate` returns
     further: ClassVar[Mapping[str, str]] = {}  # display names of metrics beyond `val`, `val_loss` and `test`
+    amounts: ClassVar[tuple[str, ...]] = ()  # metrics from 0 on in units of the data; all others are from 0 to 1
     baseline: ClassVar[str]  # the metric without learning anything: its name in a summary
     baseline_title: ClassVar[str]  # its display name
     settings: ClassVar[tuple[str, ...]] = ()  # the settings of an experiment that only this task has
@@ -64,8 +70,18 @@ class Task(Protocol):
     published: ClassVar[tuple[str, ...]] = ()  # the paper's tables for this task, by their names in published.csv
     predicts: ClassVar[str] = "nothing"  # what a model predicts for a graph, in a word
     of_classes: ClassVar[bool] = False  # whether the model's outputs are the classes of nodes
+    of_targets: ClassVar[bool] = False  # whether they are the graph's targets, so that nodes need no class
     of_pairs: ClassVar[bool] = False  # whether a model is asked about pairs of nodes, not about all nodes
     steady: ClassVar[bool] = False  # whether all steps of its loss are the same operations and read no values
+
+    @property
+    def metric(self) -> str:
+        """The value that runs are compared by: a setting, or the same in all runs."""
+        raise NotImplementedError
+
+    @property
+    def metric_title(self) -> str:
+        return TITLES.get(self.metric, self.metric)
 
     def divide(
         self, graph: Graph, nodes: tuple[Tensor, ...], seed: int, ratios: Ratios, kind: Propagation
@@ -96,8 +112,21 @@ class Task(Protocol):
         """The mean training loss of every client, [K]; zero for a client that has nothing to train on."""
 
     def evaluate(self, model: Model, w: Tree, data: Clients) -> dict[str, Tensor]:
-        """`val` and `test` by the metric, one more as `test_…`, all from 0 to 1, and `val_loss`, the mean loss on the
-        validation set, from 0 on; of every reported client, [R], double; NaN without any example."""
+        """`val` and `test` by the metric, more as `val_…` and `test_…`, all from 0 to 1 except `amounts`, and
+        `val_loss`, the mean loss on the validation set, from 0 on; of every reported client, [R], double; NaN without
+        any example."""
+
+    def validate(self, model: Model, w: Tree, data: Clients) -> dict[str, Tensor]:
+        """Only `val` and `val_loss`, where that is cheaper."""
+        return self.evaluate(model, w, data)
+
+    def details(self, model: Model, w: Tree, data: Clients) -> Details:
+        """What is worth knowing about the kept models, an entry for every reported client, as JSON has it."""
+        return {}
+
+    def decided(self, details: Details) -> dict[str, float | None]:
+        """Metrics that follow from the details of all clients: their names and means."""
+        return {}
 
     def sizes(self, held: Sequence[Subgraph], report: Report | None = None) -> Tensor:
         """The number of test examples of each reported client, [R]; `report` unless every client has its own."""
@@ -110,6 +139,24 @@ class Task(Protocol):
     ) -> Predicted:
         """Predictions of a client's model [1, ...] for a graph, `data`, or if `of_pairs` for pairs of nodes [2, P]."""
         raise FedpubError("a model of this task makes no predictions for a graph; look at its run instead")
+
+
+AT_A_TIME = 2**16  # nodes whose outputs are computed at a time, if nodes are independent
+
+
+def examples(model: Model, data: Clients) -> Clients:
+    """What a step of training computes: the training nodes alone, if nodes are independent."""
+    if not model.independent or None in data.walks or len(data.train_rows) == len(data.y_N):
+        return data
+    return data.once("examples", lambda: data.rows(data.train_rows))
+
+
+def outputs(model: Model, w: Tree, data: Clients) -> Tensor:
+    """The model's outputs for every node, [N, C]; many independent nodes in parts, which takes less memory."""
+    if model.propagates or None in data.walks or len(data.y_N) <= AT_A_TIME:
+        return model.apply(w, data)
+    parts = torch.split(torch.arange(len(data.y_N), device=data.device), AT_A_TIME)
+    return torch.cat([model.apply(w, data.rows(part)) for part in parts])
 
 
 def node_ids(graph: Graph) -> np.ndarray:

@@ -29,6 +29,7 @@ from fedpub.data.graph import Graph
 from fedpub.errors import FedpubError
 from fedpub.models.base import Model, glorot
 from fedpub.tasks.base import Step, Task, node_ids
+from fedpub.tasks.metrics import Metric, Metrics, column, ranking
 
 Decoder = Literal["dot", "mlp"]
 LINK_RATIOS: Ratios = (0.85, 0.05, 0.10)
@@ -39,10 +40,11 @@ class LinkPrediction(Task):
     hidden: int = 128
     """The encoder's outputs."""
     decoder: Decoder = "dot"
+    metric: Metric = "roc-auc"
 
-    metric: ClassVar[str] = "ROC-AUC"
-    metrics: ClassVar[tuple[str, ...]] = ("val", "val_loss", "test", "test_ap")
-    further: ClassVar[Mapping[str, str]] = {"test_ap": "average precision"}
+    metric_choices: ClassVar[tuple[Metric, ...]] = ("roc-auc", "average-precision")
+    metrics: ClassVar[tuple[str, ...]] = ("val", "val_loss", "test", "test_ap", "test_auc", "val_ap", "val_auc")
+    further: ClassVar[Mapping[str, str]] = {"test_ap": "average precision", "test_auc": "ROC-AUC"}
     baseline: ClassVar[str] = "chance"
     baseline_title: ClassVar[str] = "chance"
     settings: ClassVar[tuple[str, ...]] = ("decoder",)
@@ -112,26 +114,28 @@ class LinkPrediction(Task):
     @torch.no_grad()
     def evaluate(self, model: Model, w: Tree, data: Clients) -> dict[str, Tensor]:
         links, z_NH = _links(data), model.apply(w, data)
-        found, clients = {}, data.report.num_clients
+        clients = data.report.num_clients
+        found: dict[str, Tensor] = {}
         for name, judged in (("val", links.val), ("test", links.test)):
             score_P = self.score(w, z_NH, judged.pairs, data.segments.owner_N[judged.pairs[0]])
             auc_R, precision_R = ranking(score_P, judged.true, judged.owner, clients)
-            found[name] = auc_R
+            by_name: Metrics = {"roc-auc": auc_R, "average-precision": precision_R}
+            found |= {name: by_name[self.metric]} | {column(one, name): value for one, value in by_name.items()}
             if name == "val":
                 wrong_P = torch.nn.functional.softplus(torch.where(judged.true, -score_P, score_P)).double()
                 total_R = auc_R.new_zeros(clients).index_add(0, judged.owner, wrong_P)
                 pairs_R = torch.bincount(judged.owner, minlength=clients)
                 found["val_loss"] = torch.where(auc_R.isnan(), auc_R, total_R / pairs_R)
-        found["test_ap"] = precision_R
         return found
 
     def sizes(self, held: Sequence[Subgraph], report: Report | None = None) -> Tensor:
         return _tested(held, report)[0]
 
     def unlearnt(self, held: Sequence[Subgraph], report: Report | None = None) -> Tensor:
-        """Random scores: a ROC-AUC of one half, NaN if it is undefined."""
+        """Random scores: a ROC-AUC of one half, an average precision of the edges' share; NaN if undefined."""
         edges_R, others_R = _tested(held, report)
-        return torch.where((edges_R > 0) & (others_R > 0), 0.5, float("nan")).double()
+        chance_R = edges_R / (edges_R + others_R).double() if self.metric == "average-precision" else 0.5
+        return torch.where((edges_R > 0) & (others_R > 0), chance_R, float("nan")).double()
 
     def predict(
         self, model: Model, w: Tree, data: Clients, graph: Graph, classes: tuple[str, ...], pairs: Tensor | None
@@ -212,34 +216,3 @@ def _per_client(x_PH: Tensor, w_KHJ: Tensor, owner_P: Tensor) -> Tensor:
     """Every row times its client's matrix, [P, J]; rows are in the order of clients."""
     count = torch.bincount(owner_P, minlength=len(w_KHJ)).tolist()
     return torch.cat([part @ w for part, w in zip(torch.split(x_PH, count), w_KHJ, strict=True)])
-
-
-def ranking(score_P: Tensor, true_P: Tensor, owner_P: Tensor, clients: int) -> tuple[Tensor, Tensor]:
-    """ROC-AUC and average precision of every client, [R], double; NaN if one kind of pair is missing.
-
-    Ties count half in the former, and share a threshold in the latter.
-    """
-    order = torch.argsort(score_P, descending=True, stable=True)
-    order = order[torch.argsort(owner_P[order], stable=True)]  # by client, best first
-    score, true, owner = score_P[order], true_P[order].double(), owner_P[order]
-    new = torch.ones_like(owner, dtype=torch.bool)
-    new[1:] = (owner[1:] != owner[:-1]) | (score[1:] != score[:-1])
-    group = torch.cumsum(new, 0) - 1
-    size = int(group[-1]) + 1 if len(group) else 0
-    positive_G = true.new_zeros(size).index_add(0, group, true)
-    negative_G = true.new_zeros(size).index_add(0, group, 1 - true)
-    owner_G = owner[new]
-    positive_R = true.new_zeros(clients).index_add(0, owner_G, positive_G)
-    negative_R = true.new_zeros(clients).index_add(0, owner_G, negative_G)
-
-    def before(value_G: Tensor, total_R: Tensor) -> Tensor:
-        """The client's cumulative sum over its groups, each included."""
-        return torch.cumsum(value_G, 0) - (torch.cumsum(total_R, 0) - total_R)[owner_G]
-
-    found_G, wrong_G = before(positive_G, positive_R), before(negative_G, negative_R)
-    # Of the negatives in a group, all positives of better groups and half of its own are ahead.
-    ahead_R = true.new_zeros(clients).index_add(0, owner_G, negative_G * (found_G - positive_G / 2))
-    precision_R = true.new_zeros(clients).index_add(0, owner_G, positive_G * found_G / (found_G + wrong_G))
-    nothing = (positive_R == 0) | (negative_R == 0)
-    auc_R = (ahead_R / (positive_R * negative_R)).masked_fill(nothing, float("nan"))
-    return auc_R, (precision_R / positive_R).masked_fill(nothing, float("nan"))

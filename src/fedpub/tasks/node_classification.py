@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -15,19 +15,48 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fedpub.core.tree import Tree
-from fedpub.data.clients.split import Ratios, Split, split
 from fedpub.data.clients.stack import Clients, Report
-from fedpub.data.clients.subgraph import Propagation, Subgraph, subgraph_of
+from fedpub.data.clients.subgraph import Subgraph
 from fedpub.data.graph import Graph
+from fedpub.errors import FedpubError
 from fedpub.models.base import Model
-from fedpub.tasks.base import Step, Task, node_ids
+from fedpub.tasks.base import Details, node_ids, outputs
+from fedpub.tasks.metrics import (
+    COLUMNS,
+    EVEN,
+    RANKINGS,
+    Metric,
+    best_threshold,
+    by_class,
+    by_count,
+    class_ranking,
+    column,
+    confusion,
+)
+from fedpub.tasks.nodes import NodeTask
+
+ClassWeights = Literal["none", "balanced"]
 
 
 @dataclass(frozen=True)
-class NodeClassification(Task):
-    metric: ClassVar[str] = "accuracy"
-    metrics: ClassVar[tuple[str, ...]] = ("val", "val_loss", "test", "test_f1")
-    further: ClassVar[Mapping[str, str]] = {"test_f1": "macro-F1"}
+class NodeClassification(NodeTask):
+    metric: Metric = "accuracy"
+    class_weights: ClassWeights = "none"
+    threshold: float = EVEN  # of two classes, the second is predicted above it; a kept model's card has its own
+
+    metric_choices: ClassVar[tuple[Metric, ...]] = (
+        "accuracy",
+        "balanced-accuracy",
+        "macro-f1",
+        "roc-auc",
+        "average-precision",
+    )
+    metrics: ClassVar[tuple[str, ...]] = (
+        *("val", "val_loss", "test"),
+        *(column(one, part) for part in ("test", "val") for one in COLUMNS),
+    )
+    further: ClassVar[Mapping[str, str]] = {column(one, "test"): title for one, (_, title) in COLUMNS.items()}
+    settings: ClassVar[tuple[str, ...]] = ("class_weights",)
     baseline: ClassVar[str] = "majority"
     baseline_title: ClassVar[str] = "majority class"
     published: ClassVar[tuple[str, ...]] = ("main", "imbalanced", "louvain", "random", "three_clients", "oracle")
@@ -35,62 +64,106 @@ class NodeClassification(Task):
     of_classes: ClassVar[bool] = True
     steady: ClassVar[bool] = True
 
-    def divide(
-        self, graph: Graph, nodes: tuple[Tensor, ...], seed: int, ratios: Ratios, kind: Propagation
-    ) -> list[Subgraph]:
-        chosen = split(graph, seed, ratios)
-        return [subgraph_of(graph, own, chosen, client, kind) for client, own in enumerate(nodes)]
+    def known(self, graph: Graph) -> Tensor:
+        known_N = graph.y >= 0
+        if graph.target is not None and not bool(known_N.any()):
+            raise FedpubError(
+                f"graph {graph.name!r} has no classes to learn; use `task=multi-label` or `task=regression` for its "
+                "targets, or import the column of a class with `label`"
+            )
+        return known_N
 
-    def undivided(
-        self, graph: Graph, nodes: tuple[Tensor, ...], seed: int, ratios: Ratios, kind: Propagation
-    ) -> tuple[Subgraph, Report]:
-        everything = subgraph_of(graph, torch.arange(graph.num_nodes), split(graph, seed, ratios), 0, kind)
-        return everything, Report.of(nodes)
+    def was_split_for(self, own: Subgraph) -> bool:
+        return super().was_split_for(own) and bool((own.y[own.train] >= 0).all())
 
-    def masks(self, graph: Graph, seed: int, ratios: Ratios) -> Split:
-        return split(graph, seed, ratios)
+    def wrong(self, output_MC: Tensor, data: Clients, rows_M: Tensor) -> Tensor:
+        y_M, weight = data.y_N[rows_M], self._weights(data)
+        each_M = cross_entropy(output_MC, y_M, reduction="none")
+        return each_M if weight is None else each_M * weight[data.segments.owner_N[rows_M], y_M]
 
-    def outputs(self, num_classes: int) -> int:
-        return num_classes
-
-    def loss(self, model: Model, w: Tree, data: Clients, step: Step) -> Tensor:
-        logits_NC = model.apply(w, data, step.dropout)
-        rows = data.train_rows
-        each = cross_entropy(logits_NC[rows], data.y_N[rows], reduction="none")
-        total_K = each.new_zeros(data.num_clients).index_add(0, data.segments.owner_N[rows], each)
-        return total_K / data.num_train_K.clamp(min=1)
+    def _weights(self, data: Clients) -> Tensor | None:
+        """n / (classes present × n_c) of each client's training nodes, [K, C]: their mean is 1. None: all are 1."""
+        if self.class_weights == "none":
+            return None
+        return data.once("class weights", lambda: balanced(data))
 
     @torch.no_grad()
     def evaluate(self, model: Model, w: Tree, data: Clients) -> dict[str, Tensor]:
-        logits_NC = model.apply(w, data)
-        predicted_N = logits_NC.argmax(1)
         val, test = data.val_report, data.test_report
         clients, rows = val.num_clients, torch.cat([val.rows_M, test.rows_M])
         owner_M = torch.cat([val.owner_M, test.owner_M + clients])  # both sets at once, as twice as many clients
-        confusion = _confusion(owner_M, data.y_N[rows], predicted_N[rows], 2 * clients, data.num_classes)
-        correct = confusion.diagonal(dim1=1, dim2=2).sum(1)
-        accuracy = correct / confusion.sum((1, 2))  # 0/0 is NaN: an empty set has no accuracy
-        wrong_M = cross_entropy(logits_NC[val.rows_M], data.y_N[val.rows_M], reduction="none").double()
-        loss = accuracy.new_zeros(clients).index_add(0, val.owner_M, wrong_M) / confusion[:clients].sum((1, 2))
-        judged = {"val": accuracy[:clients], "val_loss": loss, "test": accuracy[clients:]}
-        return judged | {"test_f1": macro_f1(confusion[clients:])}
+        logits_NC = outputs(model, w, data)
+        found, _ = by_class(logits_NC[rows], data.y_N[rows], owner_M, 2 * clients)
+        parts = {"val": slice(clients), "test": slice(clients, None)}
+        judged = {part: found[self.metric][where] for part, where in parts.items()}
+        judged |= {column(one, part): value[where] for part, where in parts.items() for one, value in found.items()}
+        return judged | {"val_loss": self._val_loss(logits_NC, data)}
 
-    def sizes(self, held: Sequence[Subgraph], report: Report | None = None) -> Tensor:
-        return _counts(held, [own.test for own in held], report).sum(1).long()
+    @torch.no_grad()
+    def validate(self, model: Model, w: Tree, data: Clients) -> dict[str, Tensor]:
+        val, logits_NC = data.val_report, outputs(model, w, data)
+        of_val = (logits_NC[val.rows_M], data.y_N[val.rows_M], val.owner_M, val.num_clients)
+        if self.metric in RANKINGS:
+            value_R = dict(zip(("roc-auc", "average-precision"), class_ranking(*of_val), strict=True))[self.metric]
+        else:
+            logits_MC, y_M, owner_M, clients = of_val
+            value_R = by_count(confusion(owner_M, y_M, logits_MC.argmax(1), clients, data.num_classes))[self.metric]
+        return {"val": value_R, "val_loss": self._val_loss(logits_NC, data)}
+
+    def _val_loss(self, logits_NC: Tensor, data: Clients) -> Tensor:
+        """The mean loss of the validation nodes, with the weights of their classes; NaN without any."""
+        val = data.val_report
+        y_M, weight = data.y_N[val.rows_M], self._weights(data)
+        wrong_M = cross_entropy(logits_NC[val.rows_M], y_M, reduction="none").double()
+        weight_M = torch.ones_like(wrong_M) if weight is None else weight[val.model_R[val.owner_M], y_M].double()
+        total_R, weight_R = (
+            wrong_M.new_zeros(val.num_clients).index_add(0, val.owner_M, one) for one in (wrong_M * weight_M, weight_M)
+        )
+        return total_R / weight_R
 
     def unlearnt(self, held: Sequence[Subgraph], report: Report | None = None) -> Tensor:
-        """Accuracy of a client's most frequent training class; NaN without training or test nodes."""
-        count_RC, test_RC = (
+        """A client's most frequent training class for all nodes; for rankings, chance. NaN where undefined."""
+        train_RC, test_RC = (
             _counts(held, part, report) for part in ([own.train for own in held], [own.test for own in held])
-        )  # ties: the first class
-        hit_R = test_RC.gather(1, count_RC.argmax(1, keepdim=True)).squeeze(1)
-        return torch.where(count_RC.sum(1) > 0, hit_R / test_RC.sum(1), float("nan"))
+        )
+        if self.metric in RANKINGS:
+            share_RC = test_RC / test_RC.sum(1, keepdim=True)
+            both_RC = (share_RC > 0) & (share_RC < 1)
+            chance_RC = share_RC if self.metric == "average-precision" else torch.full_like(share_RC, 0.5)
+            chance_RC = chance_RC.masked_fill(~both_RC, float("nan"))
+            return chance_RC[:, 1] if chance_RC.shape[1] == 2 else chance_RC.nanmean(1)
+        said_RC = torch.zeros_like(test_RC).scatter(1, train_RC.argmax(1, keepdim=True), 1.0)  # ties: the first class
+        value_R = by_count(test_RC.unsqueeze(2) * said_RC.unsqueeze(1))[self.metric]
+        return torch.where(train_RC.sum(1) > 0, value_R, float("nan"))
 
     def predict(
         self, model: Model, w: Tree, data: Clients, graph: Graph, classes: tuple[str, ...], pairs: Tensor | None
     ) -> Classes:
-        logits_NC = model.apply(w, data)
-        return Classes(logits_NC.argmax(1), torch.softmax(logits_NC, 1), classes, graph)
+        share_NC = torch.softmax(outputs(model, w, data), 1)
+        return Classes(decided(share_NC, torch.tensor(self.threshold)), share_NC, classes, graph)
+
+    @torch.no_grad()
+    def details(self, model: Model, w: Tree, data: Clients) -> Details:
+        """The threshold between two classes, chosen on the validation nodes, and the confusion matrix of the test
+        nodes by it: a row for every true class, a column for every predicted one."""
+        share_NC, val, test = torch.softmax(outputs(model, w, data).double(), 1), data.val_report, data.test_report
+        threshold_R = share_NC.new_full((val.num_clients,), EVEN)
+        if two := share_NC.shape[1] == 2:
+            for client in range(val.num_clients):
+                rows = val.rows_M[val.owner_M == client]
+                threshold_R[client] = best_threshold(share_NC[rows, 1], data.y_N[rows] == 1, self.metric)
+        predicted_M = decided(share_NC[test.rows_M], threshold_R[test.owner_M])
+        counted = confusion(test.owner_M, data.y_N[test.rows_M], predicted_M, test.num_clients, share_NC.shape[1])
+        found: Details = {"confusion": counted.long().tolist()}
+        return found | ({"threshold": threshold_R.tolist()} if two else {})
+
+    def decided(self, details: Details) -> dict[str, float | None]:
+        """With the thresholds, every metric that depends on them."""
+        if "threshold" not in details:
+            return {}
+        found = by_count(torch.tensor(details["confusion"], dtype=torch.float64))
+        means = {metric: float(value_R.nanmean()) for metric, value_R in found.items()}
+        return {metric: None if mean != mean else mean for metric, mean in means.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,25 +218,26 @@ class Classes:
         }
 
 
+def decided(share_MC: Tensor, threshold_M: Tensor) -> Tensor:
+    """The most likely class; of two, the second if its share is above a threshold."""
+    if share_MC.shape[1] != 2:
+        return share_MC.argmax(1)
+    return (share_MC[:, 1] > threshold_M).long()
+
+
+def balanced(data: Clients) -> Tensor:
+    """n / (classes present × n_c) of each client's training nodes, [K, C]; 0 for a class that it does not train on."""
+    rows, shape = data.train_rows, (data.num_clients, data.num_classes)
+    cell = data.segments.owner_N[rows] * data.num_classes + data.y_N[rows]
+    count = torch.zeros(shape[0] * shape[1], dtype=torch.float64, device=data.device)
+    count_KC = count.index_add(0, cell, torch.ones_like(cell, dtype=torch.float64)).view(shape)
+    present_K, total_K = (count_KC > 0).sum(1, keepdim=True), count_KC.sum(1, keepdim=True)
+    return torch.where(count_KC > 0, total_K / (present_K * count_KC.clamp(min=1)), 0.0).to(data.dtype)
+
+
 def _counts(held: Sequence[Subgraph], chosen: list[Tensor], report: Report | None) -> Tensor:
     """The number of chosen nodes of each class at each reported client, [R, C], double."""
     part, y_N = (report or Report.own(held)).only(torch.cat(chosen)), torch.cat([own.y for own in held])
     classes = max(int(y_N.max()) + 1, 1)  # one column even if no node has a label
     count = torch.bincount(part.owner_M * classes + y_N[part.rows_M], minlength=part.num_clients * classes)
     return count.double().view(part.num_clients, classes)
-
-
-def _confusion(owner: Tensor, y: Tensor, predicted: Tensor, clients: int, classes: int) -> Tensor:
-    """Counts of each client's nodes by true and predicted class, [R, C, C]."""
-    cell = (owner * classes + y) * classes + predicted
-    # Not bincount, which reads the values to size its result.
-    count = torch.zeros(clients * classes * classes, dtype=torch.float64, device=cell.device)
-    return count.index_add_(0, cell, torch.ones_like(cell, dtype=torch.float64)).view(clients, classes, classes)
-
-
-def macro_f1(confusion_RCC: Tensor) -> Tensor:
-    """The mean F1 over the classes that occur or were predicted at a client; NaN without any node."""
-    hit = confusion_RCC.diagonal(dim1=1, dim2=2)
-    either = confusion_RCC.sum(2) + confusion_RCC.sum(1)
-    f1_RC = torch.where(either > 0, 2 * hit / either.clamp(min=1), 0.0)
-    return f1_RC.sum(1) / (either > 0).sum(1)

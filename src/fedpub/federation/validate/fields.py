@@ -11,10 +11,12 @@ from fedpub.core.best import DIGITS, rounded_loss
 from fedpub.errors import FedpubError
 from fedpub.federation.wire import Envelope
 from fedpub.federation.wire_header import LONGEST_NAME, PRECISIONS
+from fedpub.tasks import is_amount
 
 MOST_ROUNDS = 1_000_000
 MOST_SITES = 100_000
 MOST_FEATURES = 1_000_000
+MOST_RELATIONS = 1000
 MOST_CLASSES = 10_000
 MOST_EXAMPLES = 1_000_000_000
 MOST_LOSS = 1e30  # per validation node; raw features, such as amounts of money, cause large ones
@@ -52,8 +54,8 @@ def _shares(most: int) -> Rule:
 
 
 def is_metric(name: str, value: Any) -> bool:
-    """Whether a value is from 0 to 1, or up to `MOST_LOSS` for a loss, or NaN: an empty set has no accuracy."""
-    return type(value) is float and (math.isnan(value) or 0 <= value <= (MOST_LOSS if name == "val_loss" else 1))
+    """Whether a value is from 0 to 1, or up to `MOST_LOSS` for an amount, or NaN: an empty set has no accuracy."""
+    return type(value) is float and (math.isnan(value) or 0 <= value <= (MOST_LOSS if is_amount(name) else 1))
 
 
 def _metrics(value: Any) -> bool:
@@ -68,7 +70,7 @@ _PART: dict[str, Rule] = {
     "precision": _one_of(*PRECISIONS),
 }
 _FIRST: dict[str, Rule] = {
-    "metrics": (_metrics, "numbers by name, from 0 to 1 or, for a loss, from 0"),
+    "metrics": (_metrics, "numbers by name, from 0 to 1 or, for a loss or an error, from 0"),
     "test_size": _count(MOST_EXAMPLES),
     "idle": (lambda value: isinstance(value, bool), "true or false"),
 }
@@ -83,7 +85,11 @@ ASKED: dict[str, dict[str, Rule]] = {
     "join": _PART | {"epochs": ROUND, "step": _one_of("near", "take"), "nearest": _shares(MOST_SITES)},
 }
 ANSWERED: dict[str, dict[str, Rule]] = {
-    "hello": {"features": _count(MOST_FEATURES), "classes": _names(MOST_CLASSES)},
+    "hello": {
+        "features": _count(MOST_FEATURES),
+        "classes": _names(MOST_CLASSES),
+        "relations": _count(MOST_RELATIONS),
+    },
     "begun": _FIRST,
     "begun, before a set-up": {},
     "ready": _FIRST,
@@ -119,4 +125,4 @@ def rounded_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
 def _rounded(name: str, value: float) -> float:
     if name == "val":
         return value
-    return rounded_loss(value) if name == "val_loss" else round(value, DIGITS)
+    return rounded_loss(value) if is_amount(name) else round(value, DIGITS)

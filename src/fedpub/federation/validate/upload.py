@@ -60,9 +60,12 @@ def _wrong_numbers(fields: Any, metrics: tuple[str, ...], number: int) -> str | 
     return None
 
 
-def most_examples(test_size: int, ratios: Ratios) -> int:
-    """The most training examples that a site with that many test examples can have, with a wide margin."""
-    train, _, test = ratios
+def most_examples(test_size: int, ratios: Ratios | None) -> int:
+    """The most training examples that a site with that many test examples can have, with a wide margin.
+
+    Without `ratios` a site may have a split of its own, of which the test examples tell nothing.
+    """
+    train, _, test = ratios or (0, 0, 0)
     return min(MOST_EXAMPLES, int(FAR * (test_size + FAR) * max(1, train / test))) if test else MOST_EXAMPLES
 
 
