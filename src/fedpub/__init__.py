@@ -14,6 +14,7 @@ from fedpub.version import __version__
 if TYPE_CHECKING:
     from fedpub.api.calls import compare, graph_from_pyg, load, load_graph, predict, run
     from fedpub.api.results import Comparison, Run
+    from fedpub.api.sweep import Sweep, sweep
     from fedpub.data.graph import Graph
     from fedpub.errors import FedpubError
     from fedpub.experiment import Experiment
@@ -24,6 +25,7 @@ __all__ = [
     "FedpubError",
     "Graph",
     "Run",
+    "Sweep",
     "__version__",
     "compare",
     "graph_from_pyg",
@@ -31,10 +33,12 @@ __all__ = [
     "load_graph",
     "predict",
     "run",
+    "sweep",
 ]
 
 _HOME = dict.fromkeys(("compare", "graph_from_pyg", "load", "load_graph", "predict", "run"), "fedpub.api.calls")
 _HOME |= dict.fromkeys(("Comparison", "Run"), "fedpub.api.results")
+_HOME |= dict.fromkeys(("Sweep", "sweep"), "fedpub.api.sweep")
 _HOME |= {"Experiment": "fedpub.experiment", "FedpubError": "fedpub.errors", "Graph": "fedpub.data.graph"}
 _submodule = submodules(__name__)
 

@@ -268,12 +268,21 @@ def test_a_run_with_an_object_goes_on_with_the_same_object_only(graph_file, tmp_
     pd.testing.assert_frame_equal(frame, fedpub.predict(out, graph_file, client=0))
 
 
-def test_an_own_model_has_no_card(graph_file):
-    found = fedpub.run(graph_file, model=Wrapped(), **QUICK)
+def test_an_own_model_is_used_again_with_its_object_only(graph_file, tmp_path, capsys):
+    out = tmp_path / "run"
+    found = fedpub.run(graph_file, model=Wrapped(), out=out, **QUICK)
     assert_same(found, run(Experiment(graph_file, **QUICK)))
-    with pytest.raises(FedpubError, match=r"'Wrapped' is an object, which no card can describe; .*models.safetensors"):
-        found.model(0)
-    assert (found.path / "models.safetensors").is_file()
+    assert found.model(0)[1].model == "python:Wrapped"
+    expected = fedpub.predict(found, graph_file, client=0)
+    for again in (fedpub.load(out, model=Wrapped()), out):
+        pd.testing.assert_frame_equal(fedpub.predict(again, graph_file, client=0, model=Wrapped()), expected)
+    with pytest.raises(FedpubError, match=r"'Wrapped' is an object of the program .* fedpub\.predict as model="):
+        fedpub.load(out).model(0)
+    with pytest.raises(FedpubError, match="the object 'GCN' is not the model that was trained, 'Wrapped'"):
+        fedpub.load(out, model=GCN(8)).model(0)
+    words = ["predict", "--model", str(out), "--client", "0", "--graph", graph_file]
+    assert main([*words, "--out", str(tmp_path / "answers.csv")]) == 2
+    assert "'Wrapped' is an object of the program that trained it" in capsys.readouterr().err
 
 
 def test_a_directory_that_was_not_asked_for_goes_with_the_run(graph_file, tmp_path, monkeypatch):

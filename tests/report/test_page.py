@@ -300,3 +300,27 @@ def test_a_live_page_follows_the_run(browser, folder):
         browser.get("about:blank")
         serving.shutdown()
         thread.join()
+
+
+def test_the_points_of_a_sweep_are_drawn(browser, folder):
+    from test_swept import make_sweep
+
+    browser.get_log("browser")
+    path = folder / "sweep.html"
+    path.write_text(page(payload(*load([make_sweep(folder / "sweep")]))), encoding="utf-8")
+    size(browser, 1440)
+    browser.get(path.as_uri())
+    panel = "[data-figure=sweep-0] [data-panel=lr]"
+    assert css(browser, panel).get_attribute("data-scale") == "log"
+    assert len(texts(browser, f"{panel} [data-point]")) == 4
+    assert len(texts(browser, f"{panel} [data-chosen]")) == 2, "a ring for each method"
+    assert len(texts(browser, f"{panel} [data-line]")) == 1, "FedAvg has a single point"
+    rows = texts(browser, "[data-table=sweep-0] tbody tr")
+    assert ["chosen" in row for row in rows] == [False, True, False, True]
+    assert "65.00" in rows[1]
+    assert browser.get_log("browser") == []
+
+
+def test_a_page_without_a_sweep_has_no_section_for_it(opened):
+    assert not css(opened, "#sweep").is_displayed()
+    assert not css(opened, "#sweep-link").is_displayed()

@@ -11,6 +11,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from fedpub.algorithms import METHODS, Algorithm, check_owned
 from fedpub.api.bars import progress as bar_of
 from fedpub.api.frames import pandas
@@ -24,7 +26,15 @@ from fedpub.api.graphs import (
     node_pairs,
     path_of,
 )
-from fedpub.api.requests import SETTINGS, check_keywords, hyper_parameters, labelled_methods, method_of, request
+from fedpub.api.requests import (
+    SETTINGS,
+    check_keywords,
+    hyper_parameters,
+    labelled_methods,
+    method_of,
+    model_object,
+    request,
+)
 from fedpub.api.results import Comparison, Run
 from fedpub.data.graph import Graph
 from fedpub.errors import FedpubError
@@ -36,7 +46,7 @@ from fedpub.runs.comparison import compare as compare_runs
 from fedpub.runs.comparison import plan_all
 from fedpub.store.directory import RunDirectory, read_rows
 from fedpub.store.record import Record
-from fedpub.store.run_models import open_model
+from fedpub.store.run_models import model_of_run, open_model
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -58,7 +68,7 @@ def run(
     clients: int | None = None,
     method: str | Algorithm = "fedpub",
     *,
-    model: str | Model | None = None,
+    model: str | Model | torch.nn.Module | None = None,
     task: str = "node-classification",
     rounds: int | None = None,
     seed: int = 0,
@@ -78,7 +88,8 @@ def run(
 
     `dataset` is a name, a graph file, a `fedpub.Graph` or a PyG `Data`; the last two have the default settings of a
     graph file, even if they were made from a named graph. `method` and `model` are names, or objects with the protocols
-    `fedpub.algorithms.Algorithm` and `fedpub.models.Model`.
+    `fedpub.algorithms.Algorithm` and `fedpub.models.Model`. `model` may also be a PyTorch module whose `forward`
+    takes x and edge_index, as those of PyG do: it is copied, and every client starts from its weights.
 
     With `out` the run is kept in that directory, and `resume` continues an interrupted run there. A run with a method
     or model object can only be resumed by a program that passes the same object: its name and fields are compared, but
@@ -121,7 +132,8 @@ def run(
     for client in found.idle:
         warnings.warn(f"client {client} has nothing to train on and only receives", stacklevel=2)
     held = Experiment.from_json(RunDirectory.config(place), place / "config.json")
-    made = Run(held, found.summary, found.record, place, temporary=out is None, data_root=root)
+    own = asked.model
+    made = Run(held, found.summary, found.record, place, temporary=out is None, data_root=root, own=own)
     if out is None:
         weakref.finalize(made, shutil.rmtree, place.parent, ignore_errors=True)
     return made
@@ -133,7 +145,7 @@ def compare(
     *,
     clients: int | Sequence[int] | None = None,
     seeds: int = 3,
-    model: str | Model | None = None,
+    model: str | Model | torch.nn.Module | None = None,
     out: Place | None = None,
     progress: bool = True,
     data_root: Place | None = None,
@@ -172,8 +184,8 @@ def compare(
     return Comparison(tuple(runs))
 
 
-def load(path: Place) -> Run:
-    """A finished run from its directory."""
+def load(path: Place, model: Model | torch.nn.Module | None = None) -> Run:
+    """A finished run from its directory; `model` is its model if that was an object."""
     place = Path(path).expanduser()
     experiment = Experiment.from_json(RunDirectory.config(place), place / "config.json")
     store = RunDirectory(place)
@@ -191,36 +203,39 @@ def load(path: Place) -> Run:
             f"{place / 'clients.csv'} has {len(rows)} of the run's {summary['rounds']} rounds; start the run again in "
             "another directory"
         )
-    return Run(experiment, summary, Record(rows), place)
+    return Run(experiment, summary, Record(rows), place, own=None if model is None else model_object(model))
 
 
 def predict(
-    model: Run | Place,
+    run: Run | Place,
     graph: Place | Graph | Any,
     client: int | str | None = None,
     *,
+    model: Model | torch.nn.Module | None = None,
     pairs: Any = None,
     data_root: Place | None = None,
 ) -> DataFrame:
     """Predict classes of a graph's nodes with a personal model, with their probabilities, or links between pairs.
 
-    `model` is a run, its directory or a model's folder; `client` is the number or name of the client whose model in a
-    run is used. The graph needs no labels. `pairs` are node numbers, [P, 2], for a model that predicts links.
+    `run` is a run, its directory or a model's folder; `client` is the number or name of the client whose model in a run
+    is used, and `model` that model if it was an object and `run` is not a run of this program. The graph needs no
+    labels. `pairs` are node numbers, [P, 2], for a model that predicts links.
     """
     import fedpub.runs.prediction as predicting
 
     pandas()
-    root = path_of(data_root)
-    if isinstance(model, Run):
+    root, own = path_of(data_root), None if model is None else model_object(model)
+    if isinstance(run, Run):
         if client is None:
-            count = len(model.summary["per_client_test"])
+            count = len(run.summary["per_client_test"])
             raise FedpubError(f"a run has a model for each of its {count} clients; choose one, such as client=0")
-        weights, card = model.model(client)
+        own = own or run.own
+        weights, card = model_of_run(run.path, client, run.data_root, own)
     else:
-        weights, card = open_model(Path(model).expanduser(), client, root)
+        weights, card = open_model(Path(run).expanduser(), client, root, own)
     given = given_graph(graph, labelled=False)
     known = given if isinstance(given, Graph) else load_graph(given, root, labelled=False)
-    answer = predicting.predict(weights, card, known, None if pairs is None else node_pairs(pairs, known))
+    answer = predicting.predict(weights, card, known, None if pairs is None else node_pairs(pairs, known), own)
     for note in predicting.notes(card, known):
         warnings.warn(note, stacklevel=2)
     found: DataFrame = predicting.table_of(answer).to_pandas()

@@ -23,12 +23,13 @@ def load_graph(name: Place, data_root: Place | None = None, labelled: bool = Tru
     return datasets.load(str(Path(name).expanduser()), path_of(data_root), labelled=labelled)
 
 
-def graph_from_pyg(data: Any, name: str | None = None, labelled: bool = True) -> Graph:
+def graph_from_pyg(data: Any, name: str | None = None, labelled: bool = True, directed: bool = False) -> Graph:
     """A graph from a PyG `Data` with x, y and edge_index; y < 0 means no label.
 
     `client` (a number per node) gives natural clients. Names are read from the attributes that `fedpub.Graph.to_pyg`
-    writes. A warning lists attributes that are not used, such as masks (fedpub splits each client's nodes itself) and
-    edge weights.
+    writes. `edge_weight` (or an `edge_attr` with one column), `edge_type` and the masks `train_mask`, `val_mask` and
+    `test_mask` are used where they are given; a warning lists attributes that are not. An edge that is given in both
+    directions is one edge, unless edges are `directed`.
     """
     from torch_geometric.data import Data
 
@@ -39,11 +40,11 @@ def graph_from_pyg(data: Any, name: str | None = None, labelled: bool = True) ->
         raise FedpubError(f"a graph cannot be made of a {type(data).__name__}; give a PyG Data, such as dataset[0]")
     called = name or (data.get("name") if isinstance(data.get("name"), str) else None) or "graph"
     if labelled:
-        graph = from_pyg(data, called)
+        graph = from_pyg(data, called, directed)
     else:  # the converter needs labels: any will do
         some = data.clone()
         some.y = torch.arange(int(data.num_nodes or 0) if data.get("x") is None else np.shape(data.x)[0]) % 2
-        graph = replace(from_pyg(some, called), classes=(), y=torch.full((len(some.y),), -1))
+        graph = replace(from_pyg(some, called, directed), classes=(), y=torch.full((len(some.y),), -1))
     further: dict[str, Any] = {}
     if labelled and (classes := _texts(data.get("classes"))) and len(classes) >= graph.num_classes:
         further["classes"] = classes

@@ -7,12 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+import torch
+
 from fedpub.algorithms import METHODS, Algorithm, method_called, options_of
 from fedpub.errors import FedpubError, unknown
 from fedpub.experiment import Experiment
 from fedpub.experiment.plan import OBJECT
 from fedpub.experiment.spec import Request
-from fedpub.models import MODELS, Model
+from fedpub.models import MODELS, Model, Module
+from fedpub.models.module import object_name
 
 SETTINGS = tuple(one.name for one in fields(Experiment))
 
@@ -39,9 +42,10 @@ def request(method: Any, model: Any, settings: Mapping[str, Any]) -> Request:
         raise FedpubError(
             f"options={options} have no effect on the object {type(method).__name__}; pass them to its class"
         )
-    chosen["model"], hidden, own_model = _model(model)
-    if hidden is not None and chosen.setdefault("hidden", hidden) != hidden:
-        raise FedpubError(f"hidden={chosen['hidden']} contradicts the model, which has {hidden}; leave one of them out")
+    chosen["model"], sizes, own_model = _model(model)
+    for size, value in sizes.items():
+        if chosen.setdefault(size, value) != value:
+            raise FedpubError(f"{size}={chosen[size]} contradicts the model, which has {value}; leave one of them out")
     chosen |= {"method": name, "options": options}
     return Request(Experiment(**chosen), own_method, own_model)
 
@@ -62,15 +66,24 @@ def method_of(method: Any) -> tuple[str, dict[str, Any], Any]:
     return OBJECT + type(method).__name__, {}, method
 
 
-def _model(model: Any) -> tuple[str | None, int | None, Any]:
-    """The name and width of a model, and the object itself if it is not one of the package's models."""
+def _model(model: Any) -> tuple[str | None, dict[str, int], Any]:
+    """The name and sizes of a model, and the object itself if it is not one of the package's models."""
     if model is None or isinstance(model, str):
-        return model, None, None
-    _check_object("model", model, Model)
+        return model, {}, None
+    model = model_object(model)
     for name, kind in MODELS.items():
         if type(model) is kind:
-            return name, model.hidden, None
-    return OBJECT + type(model).__name__, None, model
+            return name, {one.name: getattr(model, one.name) for one in fields(kind) if one.name in SETTINGS}, None
+    return OBJECT + object_name(model), {}, model
+
+
+def model_object(model: Any) -> Model:
+    """An object with the protocol of models; a PyTorch module becomes one."""
+    if isinstance(model, torch.nn.Module):
+        return Module.of(model)
+    _check_object("model", model, Model)
+    found: Model = model
+    return found
 
 
 def _check_object(kind: str, thing: Any, protocol: Any) -> None:

@@ -10,21 +10,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from fedpub.api.frames import data_frame, html_table
+from fedpub.algorithms import has_all_data
+from fedpub.api.frames import data_frame, html_table, pandas
+from fedpub.api.graphs import Place, given_graph, load_graph
 from fedpub.api.plots import plot_comparison, plot_run
 from fedpub.core.files import read_tensors
 from fedpub.core.tree import Tree
+from fedpub.data.graph import Graph
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
-from fedpub.experiment.plan import OBJECT
-from fedpub.experiment.prepare import prepare
+from fedpub.experiment.plan import OBJECT, Plan
+from fedpub.experiment.prepare import Prepared, prepare, with_sets
+from fedpub.models import Model
 from fedpub.report.compared import best_in, cell_name
 from fedpub.report.text import number, percent, spread, titled
 from fedpub.runs.comparison import Cell, Score, baselines, scores
 from fedpub.runs.comparison import Run as Compared
 from fedpub.store.model_card import ModelCard
 from fedpub.store.record import SUMS, Record, baseline_of, not_above
-from fedpub.store.run_models import model_of_run
+from fedpub.store.run_models import client_number, model_of_run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,6 +46,8 @@ class Run:
     """Its directory; without `out` a temporary one, deleted with this object."""
     temporary: bool = False
     data_root: Path | None = None
+    own: Model | None = None
+    """The model, if it was an object."""
 
     @property
     def method(self) -> str:
@@ -85,22 +91,84 @@ class Run:
 
     def model(self, client: int | str) -> tuple[Tree, ModelCard]:
         """A client's personal weights at the best round, and the card that describes them."""
-        name = str(self.experiment.model)
-        if name.startswith(OBJECT):
-            raise FedpubError(
-                f"the model {name.removeprefix(OBJECT)!r} is an object, which no card can describe; "
-                f"the weights of all clients are in {self.path / 'models.safetensors'}"
-            )
-        return model_of_run(self.path, client, self.data_root)
+        return model_of_run(self.path, client, self.data_root, self.own)
+
+    def module(self, client: int | str) -> torch.nn.Module:
+        """A client's personal model as a PyTorch module of PyG's layers, with `forward(x, edge_index, edge_weight)`.
+
+        Masks are multiplied into the weights. If the model was a module, it is a copy of that one.
+        """
+        from fedpub.models.layers import pyg_module
+
+        weights, card = self.model(client)
+        return pyg_module(card.net(self.own), weights)
+
+    def state_dict(self, client: int | str) -> dict[str, torch.Tensor]:
+        """The parameters of `module` by their names in PyG's layers."""
+        return dict(self.module(client).state_dict())
+
+    def nodes(self, client: int | str) -> np.ndarray:
+        """The numbers of a client's own nodes in the graph of this run, [N]."""
+        ready = self._prepared()[1]
+        return ready.partition.nodes[self._number(client, ready)].numpy()
+
+    def embeddings(self, client: int | str, graph: Place | Graph | Any = None) -> np.ndarray:
+        """A client's hidden values before the output layer for its own nodes, in the order of `nodes`, or for all nodes
+        of a graph, [N, H]; the outputs themselves if links are predicted."""
+        import fedpub.runs.prediction as predicting
+
+        ready = self._prepared()[1]
+        number = self._number(client, ready)
+        weights, card = model_of_run(self.path, number, self.data_root, self.own, ready.graph)
+        asked, rows = self._asked(number, graph, ready)
+        return predicting.embeddings(weights, card, asked, self.own)[rows].numpy()
+
+    def predictions(self, client: int | str | None = None, graph: Place | Graph | Any = None) -> DataFrame:
+        """Predicted classes and their probabilities, as `fedpub.predict` gives them: of every client for its own nodes,
+        of one client, or for all nodes of a graph. The column `client` has the client's number."""
+        import fedpub.runs.prediction as predicting
+
+        plan, ready = self._prepared()
+        if plan.task.of_pairs:
+            raise FedpubError("this run predicts links, not classes; ask fedpub.predict about pairs= of nodes")
+        everyone = range(ready.partition.num_clients) if client is None else [self._number(client, ready)]
+        frames = []
+        for one in everyone:
+            weights, card = model_of_run(self.path, one, self.data_root, self.own, ready.graph)
+            asked, rows = self._asked(one, graph, ready)
+            frame = predicting.table_of(predicting.predict(weights, card, asked, own=self.own)).to_pandas().iloc[rows]
+            frame.insert(0, "client", one)
+            frames.append(frame)
+        found: DataFrame = pandas().concat(frames, ignore_index=True)
+        return found
+
+    def _prepared(self) -> tuple[Plan, Prepared]:
+        """The data of this run, which depends neither on the method nor on the model."""
+        # Any method and model will do; hops takes every setting of a model, and every kind of edges.
+        plan = replace(self.experiment, method="local", options={}, model="hops").resolve()
+        return plan, prepare(plan, self.data_root)
+
+    def _number(self, client: int | str, ready: Prepared) -> int:
+        names = ready.graph.client_names if self.experiment.scenario == "natural" else ()
+        return client_number(client, ready.partition.num_clients, names, self.path)
+
+    def _asked(self, client: int, graph: Place | Graph | Any, ready: Prepared) -> tuple[Graph, Any]:
+        """The graph that a client's model is given, and which of its nodes are answered."""
+        if graph is not None:
+            given = given_graph(graph, labelled=False)
+            known = given if isinstance(given, Graph) else load_graph(given, self.data_root, labelled=False)
+            return known, slice(None)
+        own = ready.partition.nodes[client]
+        if has_all_data(self.experiment.method):
+            return ready.graph, own.numpy()
+        return ready.graph.subgraph(own), slice(None)
 
     def to_pyg(self, client: int | None = None) -> Any:
         """The graph as a PyG `Data`, with the number of each node's client and the masks; or one client's part of it.
 
         There are no numbers if clients overlap, and no masks if links are predicted.
         """
-        # The clients' data depends neither on the method nor on the model.
-        plan = replace(self.experiment, method="local", options={}, model="gcn").resolve()
-        ready = prepare(plan, self.data_root)
+        plan, ready = self._prepared()
         count, graph = ready.partition.num_clients, ready.graph
         if client is not None and not 0 <= client < count:
             raise FedpubError(f"client {client} is not one of the {count} clients of this run; give 0 to {count - 1}")
@@ -110,10 +178,10 @@ class Run:
             owner_N = torch.full((graph.num_nodes,), -1, dtype=torch.int64)
             for number, own in enumerate(ready.partition.nodes):
                 owner_N[own] = number
-        data = replace(graph, client=None, client_names=()).to_pyg()
+        data = replace(graph, client=None, client_names=(), split=None).to_pyg()
         if owner_N is not None:
             data.client = owner_N
-        if (chosen := plan.task.masks(graph, plan.data_seed, plan.ratios)) is not None:
+        if (chosen := plan.task.masks(with_sets(plan, graph), plan.data_seed, plan.ratios)) is not None:
             data.train_mask, data.val_mask, data.test_mask = chosen
         return data if client is None else data.subgraph(ready.partition.nodes[client])
 

@@ -21,6 +21,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "run": ("run:run_", "train one method on the clients of one graph"),
     "predict": ("predict:predict", "class predictions of a personal model for a graph"),
     "compare": ("compare:compare", "several methods on the same data and seeds, in one table"),
+    "sweep": ("sweep:sweep", "many values of settings, of which validation chooses the best"),
     "reproduce": ("reproduce:reproduce", "tables and figures of the paper, by name"),
     "report": ("report:report", "runs as one HTML page, or as tables and figures for a paper"),
     "watch": ("report:watch", "the same page, live, for a run in progress"),
@@ -101,6 +102,7 @@ def _split(words: list[str]) -> tuple[str | None, list[str]]:
 
 
 def _run(verb: str, arguments: list[str]) -> int:
+    arguments = _gathered(arguments)
     _check_once(arguments)
     try:
         import rich
@@ -119,6 +121,22 @@ def _run(verb: str, arguments: list[str]) -> int:
     if os.environ.get("NO_COLOR") and {"-h", "--help"} & {*arguments}:
         os.environ["TERM"] = "dumb"  # the only setting that tyro's help respects
     return call(function, f"fedpub {verb}", arguments) or 0
+
+
+def _gathered(arguments: list[str]) -> list[str]:
+    """The arguments with the values of every --set after the first one: it may be repeated."""
+    others: list[str] = []
+    values: list[str] = []
+    here = others
+    for word in arguments:
+        flag, equals, value = word.partition("=")
+        if flag == "--set":
+            here = values
+            values += [value] if equals else []
+        else:
+            here = others if word.startswith("--") else here
+            here.append(word)
+    return [*others, "--set", *values] if "--set" in {word.partition("=")[0] for word in arguments} else others
 
 
 def _check_once(arguments: list[str]) -> None:

@@ -14,9 +14,12 @@ from rich.console import Console
 from rich.table import Table
 from tyro.constructors import PrimitiveConstructorSpec
 
+from fedpub.errors import with_flags
+
 if TYPE_CHECKING:
     from fedpub.runs.comparison import Run, Score
     from fedpub.runs.simulated import Result
+    from fedpub.runs.sweep import Standing
     from fedpub.store.record import Row
 
 STDOUT = Path("-")
@@ -88,7 +91,7 @@ def wide_console(width: int) -> Console:
 def show_result(found: Result, json: bool = False) -> None:
     from fedpub.report.text import percent
     from fedpub.store.record import baseline_of, not_above
-    from fedpub.tasks import TASKS
+    from fedpub.tasks import TASKS, is_amount
 
     summary = found.summary
     further = {name: title for task in TASKS.values() for name, title in task.further.items()}
@@ -98,7 +101,11 @@ def show_result(found: Result, json: bool = False) -> None:
         f"test {summary['metric']}": percent(summary["test"]),
         **({beside[0]: percent(beside[1])} if (beside := baseline_of(summary)) else {}),
         "best validation": f"{percent(summary['val'])} (round {summary['best_round']} of {summary['rounds']})",
-        **{title: percent(summary[name]) for name, title in further.items() if name in summary},
+        **{
+            title: f"{summary[name]:.4g}" if is_amount(name) and summary[name] is not None else percent(summary[name])
+            for name, title in further.items()
+            if name in summary
+        },
         "weighted by test set": percent(summary["weighted_test"]),
         "worst client": f"{percent(summary['worst_client_test'])} (client {summary['worst_client']})",
         "zeros in the weights": percent(summary["sparsity"]),
@@ -193,6 +200,36 @@ def show_comparison(runs: Sequence[Run], lines: Sequence[Score]) -> None:
     console.print(table)
     for sentence in not_above(runs, lines):
         console.print(f"[yellow]{sentence}")
+
+
+def show_sweep(points: Sequence[Standing], metric: str, out: Path | None) -> None:
+    from rich.text import Text
+
+    from fedpub.report.swept import how_chosen, short
+    from fedpub.report.text import spread, titled
+
+    names = list(dict.fromkeys(name for one in points for name in one.settings))
+    table = Table(
+        title=f"{metric} in percent; test values of the chosen points only", title_justify="left", header_style="bold"
+    )
+    table.add_column("method", no_wrap=True)
+    for heading in (*names, "validation", "test", "MB up", "s"):
+        table.add_column(heading, justify="right")
+    for one in points:
+        row = [
+            titled(one.method),
+            *(short(one.settings[name]) if name in one.settings else "" for name in names),
+            spread(one.val, one.val_deviation),
+            spread(one.test, one.test_deviation),
+            f"{one.megabytes_up:,.1f}",
+            f"{one.seconds:.1f}",
+        ]
+        table.add_row(*(Text(text, "bold" if one.chosen else "") for text in row))
+    console = wide_console(1000)
+    console.print(table)
+    console.print(with_flags(how_chosen(points)), markup=False)
+    if out is not None:
+        console.print(f"run directories: {out}", soft_wrap=True, markup=False)
 
 
 def counted(count: int, word: str) -> str:

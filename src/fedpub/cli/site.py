@@ -42,6 +42,7 @@ def start(
     coordinator: str | None = None,
     graph: Path | None = None,
     experiment: Path | None = None,
+    device: str | None = None,
     once: bool = False,
     wait: bool = True,
 ) -> None:
@@ -55,9 +56,11 @@ def start(
         coordinator: New address of the coordinator, if it has moved.
         graph: New place of the graph, if it has moved; a run that has begun needs the same data.
         experiment: The agreed config.json; from now on the site takes part in nothing else.
+        device: Where the site computes from now on: cpu, or cuda for its GPU. (default: cpu, or as in the last start)
         once: Exit after one finished run.
         wait: Waiting for a coordinator that cannot be reached; without it, an error.
     """
+    from fedpub.experiment.checks import checked_device
     from fedpub.flower.site import run_site
     from fedpub.flower.sites import SiteConfig, agree
 
@@ -67,7 +70,9 @@ def start(
     config = SiteConfig.load(place)
     if id is not None and id != config.id:
         raise FedpubError(f"{place} is the folder of {config.id!r}, not of {id!r}; give the right --folder")
-    moved = SiteConfig(config.id, coordinator or config.coordinator, str(graph.resolve()) if graph else config.graph)
+    place_of_graph = str(graph.resolve()) if graph else config.graph
+    moved = SiteConfig(config.id, coordinator or config.coordinator, place_of_graph, device or config.device)
+    checked_device(moved.device)
     if moved != config:
         moved.save(place)
     if experiment is not None:

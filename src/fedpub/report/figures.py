@@ -13,9 +13,8 @@ from fedpub.errors import FedpubError
 from fedpub.report.curves import curves, gains
 from fedpub.report.load import Loaded, Place, Relation
 from fedpub.report.style import GUIDE, STYLE, Look, label_ends, looks
-from fedpub.report.summary import cell_names, methods
+from fedpub.report.summary import cell_names, methods, metric_of
 from fedpub.report.text import titled
-from fedpub.tasks import TASKS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,7 +51,7 @@ def _figures(runs: Sequence[Loaded]) -> Iterator[tuple[str, Figure]]:
         mine = [one for one in runs if one.place == place]
         end = _file_name(place, name, used)
         if any(one.rows for one in mine):
-            yield f"convergence-{end}", _convergence(mine, place, look)
+            yield f"convergence-{end}", _convergence(mine, look)
         related = [(one, one.relations[0]) for one in mine if one.relations]
         if related:
             one, relation = max(related, key=lambda pair: (order.index(pair[0].label), -pair[0].experiment.seed))
@@ -61,7 +60,7 @@ def _figures(runs: Sequence[Loaded]) -> Iterator[tuple[str, Figure]]:
         found = {label: gains([one for one in mine if one.label == label], local) for label in methods(mine)}
         found = {label: points for label, points in found.items() if points and label != "local"}
         if found:
-            yield f"gain-{end}", _gains(found, place, look)
+            yield f"gain-{end}", _gains(found, metric_of(mine), look)
 
 
 def _file_name(place: Place, name: str, used: set[str]) -> str:
@@ -74,7 +73,7 @@ def _file_name(place: Place, name: str, used: set[str]) -> str:
     return unique
 
 
-def _convergence(runs: Sequence[Loaded], place: Place, look: Mapping[str, Look]) -> Figure:
+def _convergence(runs: Sequence[Loaded], look: Mapping[str, Look]) -> Figure:
     from matplotlib import pyplot
 
     figure, panels = pyplot.subplots(1, 2, figsize=(5.5, 2.1), sharey=True, layout="constrained")
@@ -90,7 +89,7 @@ def _convergence(runs: Sequence[Loaded], place: Place, look: Mapping[str, Look])
             ends[titled(label)] = (*reached[-1], look[label].colour)
     for panel, title in zip(panels, ("validation", "test"), strict=True):
         panel.set(title=title, xlabel="round")
-    panels[0].set_ylabel(f"{TASKS[place.task].metric} (%)")
+    panels[0].set_ylabel(f"{metric_of(runs)} (%)")
     label_ends(panels[1], ends)
     return figure
 
@@ -117,7 +116,7 @@ def similarity(label: str, relation: Relation) -> Figure:
     return figure
 
 
-def _gains(found: dict[str, list[dict[str, Any]]], place: Place, look: Mapping[str, Look]) -> Figure:
+def _gains(found: dict[str, list[dict[str, Any]]], metric: str, look: Mapping[str, Look]) -> Figure:
     from matplotlib import pyplot
 
     figure, panel = pyplot.subplots(figsize=(3.4, 0.6 + 0.35 * len(found)), layout="constrained")
@@ -130,5 +129,5 @@ def _gains(found: dict[str, list[dict[str, Any]]], place: Place, look: Mapping[s
         panel.scatter(values, places, s=9, color=how.colour, marker=how.marker, alpha=0.7, linewidth=0)
     panel.set(yticks=range(len(found)), yticklabels=[titled(label) for label in found])
     panel.invert_yaxis()
-    panel.set_xlabel(f"{TASKS[place.task].metric} of a client over training alone (points)")
+    panel.set_xlabel(f"{metric} of a client over training alone (points)")
     return figure

@@ -15,6 +15,7 @@ from fedpub.errors import FedpubError
 from fedpub.report.load import load, run_directories
 from fedpub.report.page import dumped, page
 from fedpub.report.payload import payload
+from fedpub.runs.sweep import SWEEP
 from fedpub.store.directory import FILES
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -41,13 +42,14 @@ class Source:
 
 def _fingerprint(folders: Sequence[Path]) -> list[tuple[str, int, int]]:
     found = []
-    for path in run_directories(folders):
-        for file in (*(path / name for name in FILES), path / "checkpoint" / "state.safetensors"):
-            try:
-                known = file.stat()
-            except OSError:
-                continue
-            found.append((str(file), known.st_mtime_ns, known.st_size))
+    paths = run_directories(folders)
+    sweeps = sorted({path.parent.parent / SWEEP for path in paths})
+    for file in (*sweeps, *(path / name for path in paths for name in (*FILES, "checkpoint/state.safetensors"))):
+        try:
+            known = file.stat()
+        except OSError:
+            continue
+        found.append((str(file), known.st_mtime_ns, known.st_size))
     return found
 
 

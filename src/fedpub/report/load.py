@@ -15,10 +15,11 @@ from fedpub.algorithms import METHODS
 from fedpub.errors import FedpubError, unknown
 from fedpub.experiment import Experiment
 from fedpub.experiment.plan import algorithm_of
+from fedpub.report.swept import Swept, read_sweep
 from fedpub.runs.comparison import first_named
 from fedpub.store.directory import MAX_RELATED, read_rows
 from fedpub.store.record import Record, Row
-from fedpub.tasks import TASKS
+from fedpub.tasks import TASKS, task_of
 
 MAX_SNAPSHOTS = 60  # rounds whose relations between clients are kept
 # Settings in which the runs of a table row may differ, or that the row already shows.
@@ -77,6 +78,7 @@ class Loaded:
     environment: dict[str, Any] = field(default_factory=dict)
     label: str = ""  # the method, with the settings that distinguish it from its other runs
     reference: str = ""  # the method that its comparison, if any, tests against
+    sweep: Swept | None = None  # to which it belongs
 
     @property
     def place(self) -> Place:
@@ -94,9 +96,16 @@ def load(folders: Sequence[Path]) -> tuple[list[Loaded], list[str]]:
     """Every run in the folders, sorted by path, and one sentence for each part that could not be read."""
     complaints: list[str] = []
     runs = []
-    for path in run_directories(folders):
+    paths = run_directories(folders)
+    # A run that is named itself is shown, whatever its sweep chose.
+    homes = {home for home in (path.parent.parent for path in paths) if {home, *home.parents} & {*folders}}
+    sweeps = {home: read_sweep(home, complaints.append) for home in sorted(homes)}
+    for path in paths:
+        sweep = sweeps.get(path.parent.parent)
+        if sweep and path.name not in sweep.shown:
+            continue  # of its sweep's other points the page shows validation values only
         try:
-            runs.append(_load(path, complaints.append))
+            runs.append(replace(_load(path, complaints.append), sweep=sweep))
         except FedpubError as error:
             complaints.append(f"{error}; this run is left out")
     if not runs:
@@ -127,7 +136,9 @@ def _load(path: Path, complain: Complain) -> Loaded:
             "short; its curve ends early"
         )
     if summary is None and rows:
-        summary = Record(rows).summary(TASKS[experiment.task].metric, [1] * len(rows[0].clients["test"]))
+        summary = Record(rows).summary(
+            task_of(experiment.task, experiment).metric_title, [1] * len(rows[0].clients["test"])
+        )
     return Loaded(
         path,
         experiment,

@@ -244,6 +244,58 @@
     at("summary-body").replaceChildren(...parts);
   }
 
+  // ---- sweeps -------------------------------------------------------------------------------------------------
+
+  function sweeps() {
+    at("sweep").hidden = at("sweep-link").hidden = !data.sweeps.length;
+    at("sweep-body").replaceChildren(...data.sweeps.flatMap((one, index) => {
+      const name = `sweep-${index}`, spread = (mean, deviation) => fixed(mean) + (known(deviation) ? `\u00a0±\u00a0${fixed(deviation)}` : "");
+      const number = (text) => (text === undefined ? null : text !== "" && Number.isFinite(Number(text)) ? Number(text) : text);
+      const columns = [
+        { head: "Method", text: true, value: (point) => titled(point.method), show: (point) => methodWord(point.method) },
+        ...one.names.map((setting) => ({ head: setting, value: (point) => number(point.settings[setting]), show: (point) => point.settings[setting] ?? "" })),
+        { head: "Validation", value: (point) => point.val, show: (point) => spread(point.val, point.val_deviation), mark: (point) => (point.chosen ? "best" : "") },
+        { head: "Chosen", text: true, value: (point) => Number(point.chosen), show: (point) => (point.chosen ? "✓ chosen" : ""), mark: (point) => (point.chosen ? "good" : "") },
+        { head: "Test", title: "Of the chosen points only", value: (point) => point.test, show: (point) => spread(point.test, point.test_deviation) },
+        { head: "Seeds", value: (point) => point.seeds.length },
+        { head: "MB up", value: (point) => point.megabytes_up, show: (point) => megabytes(point.megabytes_up) },
+        { head: "Seconds", value: (point) => point.seconds, show: (point) => fixed(point.seconds, 1) },
+      ];
+      const metric = `${one.metric[0].toUpperCase()}${one.metric.slice(1)}`, small = `${metric} in percent, mean ± deviation over seeds. ${one.complete ? "" : "Unfinished; so far: "}${one.said}`;
+      const rows = () => [["method", ...one.names, "val", "val_deviation", "chosen"], ...one.points.map((point) => [point.method, ...one.names.map((setting) => point.settings[setting]), point.val, point.val_deviation, point.chosen ? "yes" : "no"])];
+      return [
+        one.panels.length ? figure(name, "Validation against each setting", `${metric} in percent; rings mark the chosen points${one.panels.some((panel) => Object.keys(panel.lines).length) ? ", lines the best point at each value" : ""}`, (width) => panels(one, name, width), rows, false) : "",
+        table(name, `${plural(one.points.length, "point")} (${one.search})`, small, columns, one.points)];
+    }));
+  }
+  function panels(one, name, width) {
+    const labels = [...new Set(one.points.map((point) => point.method))], visible = labels.filter((label) => !chosen.hidden.has(label));
+    const key = legend(width, labels, (label) => { redraw(name); document.querySelector(`[data-figure="${name}"] [data-method="${CSS.escape(label)}"]`)?.focus(); });
+    const across = Math.min(one.panels.length, width >= 700 ? 2 : 1), gap = 26, left = 44, tall = 250, wide = (width - gap * (across - 1)) / across;
+    const all = one.points.map((point) => point.val), low = Math.min(...all), high = Math.max(...all), pad = (high - low || 1) * 0.08;
+    const y = scale(low - pad, high + pad, tall - 50, 12);
+    const drawn = one.panels.map((panel, index) => {
+      const place = panel.log ? Math.log10 : (value) => value, values = panel.points.map((point) => place(point[1]));
+      const first = Math.min(...values), last = Math.max(...values), x = scale(first, last, left + 16, wide - 16);
+      const decades = Array.from({ length: Math.ceil(last) - Math.floor(first) + 1 }, (_, i) => 10 ** (Math.floor(first) + i));
+      const within = (steps) => decades.flatMap((decade) => steps.map((step) => step * decade)).filter((value) => place(value) >= first && place(value) <= last);
+      const between = !panel.log ? ticks(first, last, 5) : last - first > 2 ? within([1]) : within([1, 2, 5]);
+      let free = -Infinity; // names of values that would overlap are left out
+      const below = (panel.ticks.length && panel.ticks.length <= 12 ? panel.ticks : between).map((value) => {
+        const text = shortNumber(Number(value.toPrecision(6))), at = x(place(value)), half = 3.3 * text.length;
+        if (at - half < free) return null;
+        free = at + half + 6;
+        return word(at, tall - 32, text, { "text-anchor": "middle", fill: theme("soft"), "font-size": 11 });
+      });
+      const grid = ticks(low - pad, high + pad, 5).map((value) => [s("line", { x1: left, x2: wide, y1: y(value), y2: y(value), stroke: theme("line") }), word(left - 7, y(value) + 4, shortNumber(value), { "text-anchor": "end", fill: theme("soft"), "font-size": 11 })]);
+      const lines = visible.filter((label) => panel.lines[label]?.length > 1).map((label) => s("path", { "data-line": label, d: panel.lines[label].map(([value, best], i) => `${i ? "L" : "M"}${x(place(value)).toFixed(1)} ${y(best).toFixed(1)}`).join(""), fill: "none", stroke: methodColour(label), "stroke-width": WIDTH, "stroke-dasharray": methodDash(label) }));
+      const marks = panel.points.filter(([label]) => visible.includes(label)).map(([label, value, val, best, text]) => s("g", { "data-tip": `${text}: ${fixed(val)}${best ? ", chosen" : ""}`, "data-point": label },
+        best && s("circle", { cx: x(place(value)), cy: y(val), r: 8, fill: "none", stroke: theme("ink"), "stroke-width": 1.5, "data-chosen": label }), s("circle", { cx: x(place(value)), cy: y(val), r: 4, fill: methodColour(label) })));
+      return s("g", { transform: `translate(${(index % across) * (wide + gap)},${key.height + Math.floor(index / across) * tall})`, "data-panel": panel.name, "data-scale": panel.log ? "log" : "linear" }, grid, below, lines, marks, word((left + wide) / 2, tall - 12, panel.name + (panel.log ? " (logarithmic)" : ""), { "text-anchor": "middle", fill: theme("soft"), "font-size": 11 }));
+    });
+    return canvas(width, key.height + Math.ceil(one.panels.length / across) * tall, `Validation ${one.metric} against ${one.panels.map((panel) => panel.name).join(", ")}`, key.node, drawn);
+  }
+
   // ---- axes ---------------------------------------------------------------------------------------------------
 
   function ticks(low, high, count) {
@@ -612,7 +664,7 @@
   }
   function drawCell() {
     drawings.length = 0;
-    convergence(); clients(); similarity(); cost();
+    sweeps(); convergence(); clients(); similarity(); cost();
     redraw();
   }
   // Redrawing keeps the focus and the scroll positions.

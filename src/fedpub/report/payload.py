@@ -14,9 +14,9 @@ from fedpub.algorithms import has_all_data
 from fedpub.report.curves import costs, curves, frontier, gains
 from fedpub.report.load import Loaded, Place, thinned
 from fedpub.report.style import COLOURS, looks
-from fedpub.report.summary import cell_names, in_percent, methods, tables
+from fedpub.report.summary import cell_names, in_percent, methods, metric_of, tables
+from fedpub.report.swept import section
 from fedpub.report.text import titled
-from fedpub.tasks import TASKS
 from fedpub.version import __version__
 
 MAX_VALUES = 1_000_000  # in all relations together: about 3 MB of the page
@@ -49,6 +49,8 @@ def payload(runs: Sequence[Loaded], complaints: Sequence[str], live: bool = Fals
         )
     matrices = sum(len(one.relations) and one.relations[0].values[0].size * len(one.relations) for one in runs)
     snapshots = max(1, MAX_VALUES // max(1, matrices))
+    sweeps = [sweep for sweep in dict.fromkeys(one.sweep for one in runs) if sweep]
+    labels = list(dict.fromkeys([*methods(runs), *(one.method for sweep in sweeps for one in sweep.points)]))
     plain = {
         "version": __version__,
         "live": live,
@@ -56,9 +58,10 @@ def payload(runs: Sequence[Loaded], complaints: Sequence[str], live: bool = Fals
         "methods": methods(runs),
         "looks": {
             label: {"title": titled(label), "colour": look.place % len(COLOURS), "dash": look.dash}
-            for label, look in looks(methods(runs)).items()
+            for label, look in looks(labels).items()
         },
         "tables": [dataclasses.asdict(table) for table in tables(runs)],
+        "sweeps": [section(sweep) for sweep in sweeps],
         "cells": [_cell(runs, place, names[place], snapshots) for place in places],
         "runs": listed,
         "environments": environments,
@@ -76,7 +79,7 @@ def _cell(runs: Sequence[Loaded], place: Place, name: str, snapshots: int) -> di
         "name": name,
         "dataset": place.dataset,
         "task": place.task,
-        "metric": TASKS[place.task].metric,
+        "metric": metric_of(mine),
         "curves": {label: curve for label, curve in drawn.items() if curve},
         "gains": {
             label: found

@@ -16,7 +16,7 @@ from fedpub.report.text import best
 from fedpub.runs.comparison import share_better
 from fedpub.runs.significance import deviation, p_values
 from fedpub.store.record import baseline_of, not_above
-from fedpub.tasks import TASKS
+from fedpub.tasks import TASKS, task_of
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,13 @@ def tables(runs: Sequence[Loaded]) -> list[TaskTable]:
         lines = [line for place in sorted(names) if place.task == task for line in _cell_lines(mine, place, names)]
         cells, words = len({line.place for line in lines}), TASKS[task].baseline_title
         averages = _averages(mine, lines, reference(mine))
-        found.append(TaskTable(task, TASKS[task].metric, cells, words, reference(mine), lines, averages))
+        found.append(TaskTable(task, metric_of(mine), cells, words, reference(mine), lines, averages))
     return found
+
+
+def metric_of(runs: Iterable[Loaded]) -> str:
+    """The display name of the metric of these runs, or of all of them if they differ."""
+    return " or ".join(dict.fromkeys(task_of(one.place.task, one.experiment).metric_title for one in runs))
 
 
 def reference(runs: Sequence[Loaded]) -> str:
