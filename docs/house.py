@@ -28,7 +28,7 @@ FLOORS: dict[str, dict[str, str]] = {
     "learn": {
         "engine": "the simulator: all clients in one process, stacked; memory; defences",
         "algorithms": "one file per method, and the protocol and training that they share",
-        "tasks": "node classification, link prediction: division, loss, metrics",
+        "tasks": "classes, labels or numbers of nodes, and links: division, loss, metrics",
         "models": "GCN, GraphSAGE, twin; wrappers; proxy graphs",
     },
     "build on": {

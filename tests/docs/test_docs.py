@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 import torch
 
-from fedpub.algorithms import METHODS
+from fedpub.algorithms import METHODS, options_of
 from fedpub.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -297,7 +297,7 @@ def _methods_stay(monkeypatch, tmp_path):
 
 
 @pytest.mark.usefixtures("_methods_stay")
-@pytest.mark.parametrize("page", ["tutorial", "your-own-graph", "write-your-own-method"])
+@pytest.mark.parametrize("page", ["tutorial", "your-own-graph", "sweep", "write-your-own-method"])
 def test_commands_as_typed(page, tmp_path, monkeypatch, capfd):
     """Shell blocks one after the other. Python blocks are saved as files; what is shown as printed was printed."""
     monkeypatch.chdir(tmp_path)
@@ -387,9 +387,10 @@ def test_errors_as_printed(tmp_path, monkeypatch, capfd):
 
 def dotted(text: str) -> set[str]:
     """What a text names as a part of the package, as `fedpub.data.tables.from_networkx`."""
-    # Not settings, as in --set fedpub.tau=5, nor what is imported by its full name.
-    text = re.sub(r"fedpub\.[\w.]+=|(from|import) fedpub[\w.]*", "", text)
-    return {found.rstrip(".") for found in re.findall(r"(?<![\w/.-])fedpub(?:\.[A-Za-z]\w*)+", text)} - {"fedpub.py"}
+    # Not what is imported by its full name, nor options of the method FED-PUB, as in --set fedpub.tau=5.
+    text = re.sub(r"(from|import) fedpub[\w.]*", "", text)
+    others = {"fedpub.py", *(f"fedpub.{option}" for option in options_of("fedpub"))}
+    return {found.rstrip(".") for found in re.findall(r"(?<![\w/.-])fedpub(?:\.[A-Za-z]\w*)+", text)} - others
 
 
 def test_every_part_of_the_package_that_is_named_can_be_used_after_import_fedpub():

@@ -435,7 +435,7 @@ def test_a_neighbour_s_model_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(looks, "simulate", played)
     monkeypatch.setattr(looks, "set_up", lambda *_: None)
     task = SimpleNamespace(evaluate=lambda model, w, data: {"test": w["w"]})
-    federation = SimpleNamespace(num_clients=3, device="cpu", chunks=lambda ids: [ids])
+    federation = SimpleNamespace(num_clients=3, device="cpu", chunks=lambda ids, ctx: [ids])
     method = SimpleNamespace(personal=lambda own: own)
     experiment = SimpleNamespace(algorithm=method, context=SimpleNamespace(task=task, model=None), rounds=3)
     parts = (torch.tensor([0, 5, 6, 8, 9]), torch.tensor([1, 2]), torch.tensor([3, 4, 7]))

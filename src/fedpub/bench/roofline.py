@@ -68,7 +68,7 @@ def round_work(plan: Plan, data: Clients) -> Work:
     """Necessary work in a round of FedAvg or FED-PUB: one local epoch, evaluation, embedding, aggregation."""
     k, n, h, c = data.num_clients, sum(data.segments.sizes), plan.hidden, data.num_classes
     fedpub = plan.experiment.method == "fedpub"
-    seen = float(data.seen_propagated_KF.sum())  # relevant input rows of all clients
+    seen = float(data.seen_walks[0].sum())  # relevant input rows of all clients
     edges = data.adjacency.forward._nnz()
     if data.propagated is None:  # multiplications of an input product, per output column
         inputs = float(data.x.forward._nnz() + edges) if isinstance(data.x, SparseRows) else n / k * seen
