@@ -78,6 +78,7 @@ def test_a_run_writes_its_directory(done):
         "checkpoint/state.safetensors",
         "clients.csv",
         "config.json",
+        "details.json",
         "env.json",
         "models.safetensors",
         "relations.safetensors",

@@ -221,13 +221,41 @@ def test_a_plan_keeps_what_fits_and_says_what_would():
         within(*how, 2**29, taken=0, loading=2**31)
 
 
+@pytest.mark.parametrize("batch_size", [0, 3])
+def test_features_in_files_give_the_same_numbers(batch_size, monkeypatch, tmp_path):
+    monkeypatch.setattr("fedpub.tasks.base.AT_A_TIME", 16)
+    plan = Experiment(model="hops", batch_size=batch_size, rounds=2, hidden=4, dtype="float64").resolve()
+
+    def played_with(own: Federation) -> list[Round]:
+        return list(simulate(plan.algorithm, plan.context, own, 2))
+
+    plain, mapped = federation(), federation(inputs=tmp_path, lean=True, chunk=2)
+    assert_alike(played_with(mapped)[-1:], played_with(plain)[-1:])
+    stacks = mapped.everyone(plan.context)
+    assert all(len(data.maps) == 1 + plan.model.steps for data in stacks)
+    assert not any(data.maps for data in plain.everyone(plan.context))
+    assert list(tmp_path.iterdir()) == [], "files vanish with the process"
+
+
+def test_features_go_to_files_where_they_do_not_fit():
+    plan = Experiment(model="hops", batch_size=10, rounds=2, hidden=4).resolve()
+    own = Federation(random_clients(3, 3000, 200), CLASSES, torch.device("cpu"))
+    how = (plan.algorithm, plan.context, own)
+    needed = demand(*how, taken=0)
+    limit = needed.total(1, lean=True, on_disk=True, inputs=True)
+    assert needed.total(1, lean=True, on_disk=True) > limit + needed.inputs / 2
+    assert within(*how, 1.01 * limit, taken=0).inputs is not None
+    assert within(*how, 1.01 * needed.total(None), taken=0).inputs is None
+
+
 def test_what_a_run_takes_by_hand():
     """Two clients of three and one node, 100 and 10 bytes while they are computed."""
-    needed = Demand(taken=1000, stacked=40, again=20, all_round=8, states=6, working=(100, 10))
+    needed = Demand(taken=1000, stacked=30, inputs=10, again=20, briefly=20, all_round=8, states=6, working=(100, 10))
     assert needed.total(None) == needed.total(2) == needed.total(7) == 1000 + 40 + 20 + 8 + 6 + 110
     assert needed.total(1) == 1000 + 40 + 20 + 8 + 6 + 100, "the larger client decides"
     assert needed.total(1, lean=True) == 1000 + 40 + 10 + 8 + 6 + 100
     assert needed.total(1, lean=True, on_disk=True) == 1000 + 40 + 10 + 8 + 3 + 100
+    assert needed.total(1, lean=True, on_disk=True, inputs=True) == 1000 + 35 + 10 + 8 + 3 + 100
     small, large = (demand(*planned_runs(), taken=0), demand(*planned_runs(), kept=True, taken=0))
     assert large.total(None) > small.total(None), "a directory is written to"
     wide = demand(*planned_runs(hidden=128), taken=0)

@@ -15,6 +15,12 @@ from fedpub.store.record import Row
 class Silent:
     """A bar that shows nothing."""
 
+    def on_prepare(self, what: str, done: int, total: int | None) -> None:
+        """Show what comes before everything else."""
+
+    def note(self, text: str) -> None:
+        """Say something beside the bar."""
+
     def on_step(self, name: str, done: int, total: int) -> None:
         """Show an exchange before the first round."""
 
@@ -32,6 +38,12 @@ class NotebookBar(Silent):
 
         self._html, self._total, self._run, self._shown = HTML, total, 1, 0.0
         self._handle = display(HTML(""), display_id=True)
+
+    def on_prepare(self, what: str, done: int, total: int | None) -> None:
+        self._show(done, total or 1, what)
+
+    def note(self, text: str) -> None:
+        print(text)
 
     def on_step(self, name: str, done: int, total: int) -> None:
         self._show(done, total, f"set-up: {name}")

@@ -125,6 +125,8 @@ def run(
                 checkpoint_seconds=60.0 if out is not None else float("inf"),
                 on_round=bar.on_round,
                 on_step=bar.on_step,
+                on_prepare=bar.on_prepare,
+                on_note=bar.note,
                 keep_checkpoint=keep_checkpoint,
                 graph=graph if isinstance(graph, Graph) else None,
             )

@@ -16,6 +16,7 @@ from fedpub.data.clients.split import split as make_split
 from fedpub.data.clients.statistics import PartitionStatistics, partition_statistics
 from fedpub.data.download import cache_folder
 from fedpub.data.graph import Graph
+from fedpub.runs.progress import steps
 
 
 def list_(json: bool = False) -> None:
@@ -66,9 +67,11 @@ def stats(
     graph = datasets.load(dataset, data_root, features=False)
     chosen = _sets(graph, dataset, split, seed, ratios)
     found = []
-    for count in clients or (None,):
-        parts = cached_partition(graph, scenario or default_scenario(count), count, seed, alpha)
-        found.append(partition_statistics(graph, parts, chosen))
+    with steps(quiet=json) as step:
+        for count in clients or (None,):
+            step("partition", 0, None)
+            parts = cached_partition(graph, scenario or default_scenario(count), count, seed, alpha)
+            found.append(partition_statistics(graph, parts, chosen, step))
     if not as_json(found, json):
         show_statistics(found)
 
@@ -104,11 +107,13 @@ def partition(
     graph = datasets.load(dataset, data_root, features=False)
     chosen = _sets(graph, dataset, split, seed, ratios)
     kind = scenario or default_scenario(clients)
-    if out is None:
-        made = cached_partition(graph, kind, clients, seed, alpha)
-    else:
-        made = make_partition(graph, kind, clients, seed, alpha)
-        made.save(out / made.file_name)
+    with steps(quiet=json) as step:
+        step("partition", 0, None)
+        if out is None:
+            made = cached_partition(graph, kind, clients, seed, alpha)
+        else:
+            made = make_partition(graph, kind, clients, seed, alpha)
+            made.save(out / made.file_name)
     training = [int(chosen.train[nodes].sum()) for nodes in made.nodes]
     file = (out or cache_folder() / "partitions") / made.file_name
     told = {"dataset": made.graph, "scenario": made.scenario, "clients": made.num_clients, "seed": made.seed}

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from fedpub.data.tables.steps import Step
+from typing import Literal
 
 MAX_LINES = 40  # for columns; with more of them, neighbours of one fate share a line
 
@@ -99,9 +95,10 @@ def import_(
     from fedpub.data.tables import from_tables
     from fedpub.data.tables.encoding import Encoding
     from fedpub.data.tables.importing import check_outputs
+    from fedpub.runs.progress import steps
 
     check_outputs(out, encoding_out, [*nodes, *edges, *([] if features is None else [features])], force)
-    with _bar() as step:
+    with steps() as step:
         imported = from_tables(
             nodes,
             edges,
@@ -167,24 +164,3 @@ def _lines(fates: Mapping[str, str]) -> Mapping[str, str]:
         else:
             lines[first] = fates[first]
     return lines
-
-
-@contextmanager
-def _bar() -> Iterator[Step]:
-    """A bar on standard error, if that is a terminal, for what takes long."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[count]}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-
-        def step(what: str, done: int, total: int | None) -> None:
-            if what not in [task.description for task in bar.tasks]:
-                for old in bar.task_ids:
-                    bar.remove_task(old)
-                bar.add_task(what, total=total, count="")
-            of = "" if total is None else f" of {total:,}"
-            bar.update(bar.task_ids[-1], completed=done, count=f"{done:,}{of}" if done else "")
-
-        yield step

@@ -35,13 +35,18 @@ def predict(
     import fedpub.runs.prediction as of
     from fedpub.cli.show import as_json, pairs_table
     from fedpub.data.datasets import load
+    from fedpub.runs.progress import steps
     from fedpub.store.run_models import open_model
 
     of.check_out(out, [Path(graph), *([pairs] if pairs else [])])
-    weights, card = open_model(model, client, data_root)
-    given = load(graph, data_root, labelled=False)
-    found = of.predict(weights, card, given, None if pairs is None else of.read_pairs(pairs, given))
-    of.write_table(out, of.table_of(found))
+    with steps(quiet or json) as step:
+        step("loading", 0, None)
+        weights, card = open_model(model, client, data_root)
+        given = load(graph, data_root, labelled=False)
+        step("predicting", 0, None)
+        found = of.predict(weights, card, given, None if pairs is None else of.read_pairs(pairs, given))
+        step("writing", 0, None)
+        of.write_table(out, of.table_of(found))
     if as_json({**found.numbers(), "notes": of.notes(card, given), "out": out}, json) or quiet:
         return
     console = Console(markup=False, highlight=False)

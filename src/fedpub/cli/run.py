@@ -76,6 +76,8 @@ def run_(
                 keep_checkpoint=keep_checkpoint,
                 on_round=on_round,
                 on_step=bar.on_step,
+                on_prepare=bar.on_prepare,
+                on_note=bar.note,
             )
         finally:
             tracker.close(found.summary if found else None)

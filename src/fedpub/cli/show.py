@@ -92,6 +92,7 @@ def show_result(found: Result, json: bool = False) -> None:
     from fedpub.report.text import percent
     from fedpub.store.record import baseline_of, not_above
     from fedpub.tasks import TASKS, is_amount
+    from fedpub.tasks.metrics import TITLES
 
     summary = found.summary
     further = {name: title for task in TASKS.values() for name, title in task.further.items()}
@@ -106,6 +107,7 @@ def show_result(found: Result, json: bool = False) -> None:
             for name, title in further.items()
             if name in summary
         },
+        **{f"{TITLES[name]} by thresholds": percent(value) for name, value in summary.get("decided", {}).items()},
         "weighted by test set": percent(summary["weighted_test"]),
         "worst client": f"{percent(summary['worst_client_test'])} (client {summary['worst_client']})",
         "zeros in the weights": percent(summary["sparsity"]),

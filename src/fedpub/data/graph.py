@@ -67,8 +67,9 @@ class Graph:
 
     def __repr__(self) -> str:
         kind = "sparse" if self.x.layout == torch.sparse_csr else "dense"
+        edges = self.edges.shape[1] * (1 if self.directed else 2)
         return (
-            f"Graph({self.name!r}, nodes={self.num_nodes:,}, edges={2 * self.edges.shape[1]:,} directed, "
+            f"Graph({self.name!r}, nodes={self.num_nodes:,}, edges={edges:,} directed, "
             f"features={self.num_features:,} {kind}, classes={self.num_classes})"
         )
 

@@ -74,7 +74,7 @@ class Federation:
     def _stacked(self, ids: list[int], ctx: Context | None) -> Clients:
         chosen = [self.subgraphs[i] for i in ids]
         needs = ctx.needs if ctx else (1, True, False)
-        made = stack(chosen, self.num_classes, self.device, self.dtype, self.report, *needs, self.inputs)
+        made = stack(chosen, self.num_classes, self.device, self.dtype, self.report, *needs, self.lean, self.inputs)
         if self.lean:
             for own in chosen:
                 own.forget()
@@ -198,12 +198,14 @@ def _play(
             put(clients, chunk, own)
         if spill:
             spill.rest()
+        data.rest()
     if uploads:
         used_uploads = defended(ctx, Message.of(uploads), algorithm.send(server, ids))
         server, notes = algorithm.server(ctx, server, ids, used_uploads)
     if not whole:
         for place, data in _placed(everyone):
             measured.append(measure(algorithm, ctx, select(clients, numbers[place]), data))
+            data.rest()
     names = (*ctx.task.metrics, "sparsity")
     of_clients = [loss_K, up_K, down_K, torch.cat([total_K for _, total_K in measured])]
     of_reported = [torch.cat([metrics[name] for metrics, _ in measured]) for name in names]

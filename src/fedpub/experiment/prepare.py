@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedpub.core.steps import Step, silent
 from fedpub.data import datasets
 from fedpub.data.clients.partition import Partition, cached_partition
 from fedpub.data.clients.split import check_learnable, with_split
@@ -29,19 +30,24 @@ class Prepared:
         return tuple(own.id for own in self.federation.subgraphs if not own.num_train)
 
 
-def prepare(plan: Plan, root: Path | None = None, chunk: int | None = None, graph: Graph | None = None) -> Prepared:
+def prepare(
+    plan: Plan, root: Path | None = None, chunk: int | None = None, graph: Graph | None = None, step: Step = silent
+) -> Prepared:
     """Load, split and divide the graph of a plan; `graph` replaces loading it."""
+    step("loading", 0, None)
     graph = datasets.load(plan.dataset, root) if graph is None else graph
     if not graph.num_features:
         raise FedpubError(
             f"graph {graph.name!r} has no features to learn from; give its nodes some, such as their degree"
         )
     graph = graph if plan.relational else merged(graph)
+    step("partition", 0, None)
     clients = plan.experiment.clients  # none for natural ones
     parts = cached_partition(graph, plan.scenario, clients, plan.data_seed, plan.alpha)
     divided = with_sets(plan, graph)
     if plan.task.of_classes and plan.split != "published":
         check_learnable(divided)
+    step("dividing", 0, None)
     how = (divided, parts.nodes, plan.data_seed, plan.ratios, plan.model.propagation)
     report = None
     if plan.algorithm.undivided:

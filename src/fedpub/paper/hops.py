@@ -54,9 +54,7 @@ CHOICE = Grid(
     {
         "twin": {**WITHOUT_CHOICE, **NETS["twin"]},
         "hops, 64 wide": {**WITHOUT_CHOICE, **NETS["hops"]},
-        "hops, 48 wide": {**WITHOUT_CHOICE, **NETS["hops"], "hidden": 48},
         "hops, 64 wide, two layers": {**WITHOUT_CHOICE, **NETS["hops"], "layers": 2},
-        "hops, 64 wide, three hops": {**WITHOUT_CHOICE, **NETS["hops"], "hops": 3},
     },
     _middle,
     value=lambda summary: summary["val"],

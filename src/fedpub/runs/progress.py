@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from fedpub.core.steps import Step
 from fedpub.errors import FedpubError
 
 if TYPE_CHECKING:
@@ -24,12 +25,21 @@ def say(line: str) -> None:
 class Bar:
     """A live bar with round, metric and time left, or one line per round, over `total` runs."""
 
-    def __init__(self, bar: Progress, total: int, lines: bool) -> None:
-        self._bar, self._total, self._done, self._lines = bar, total, 0, lines
+    def __init__(self, bar: Progress, total: int, lines: bool, quiet: bool = False) -> None:
+        self._bar, self._total, self._done, self._lines, self._quiet = bar, total, 0, lines, quiet
         self._task = bar.add_task("round", total=None, run="", values="")
 
     def _run(self) -> str:
         return f"run {self._done + 1}/{self._total}  " if self._total > 1 else ""
+
+    def on_prepare(self, what: str, done: int, total: int | None) -> None:
+        """Show what comes before everything else."""
+        self._bar.update(self._task, description=what, completed=done, total=total, run=self._run(), values="")
+
+    def note(self, text: str) -> None:
+        """Say something beside the bar."""
+        if not self._quiet:
+            self._bar.console.print(text, highlight=False, soft_wrap=True)
 
     def on_step(self, name: str, done: int, total: int) -> None:
         """Show an exchange before the first round."""
@@ -62,7 +72,26 @@ def progress(quiet: bool, verbose: bool = False, total: int = 1) -> Iterator[Bar
     console = Console(stderr=True)
     hidden = quiet or verbose or not console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
-        yield Bar(bar, total, verbose)
+        yield Bar(bar, total, verbose, quiet)
+
+
+@contextmanager
+def steps(quiet: bool = False) -> Iterator[Step]:
+    """A bar on standard error, if that is a terminal, for work of a known or unknown length without rounds."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[count]}"), TimeElapsedColumn())
+    hidden = quiet or not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
+
+        def step(what: str, done: int, total: int | None) -> None:
+            if what not in [task.description for task in bar.tasks]:
+                for old in bar.task_ids:
+                    bar.remove_task(old)
+                bar.add_task(what, total=total, count="")
+            of = "" if total is None else f" of {total:,}"
+            bar.update(bar.task_ids[-1], completed=done, count=f"{done:,}{of}" if done else "")
+
+        yield step
 
 
 def check_loudness(quiet: bool, verbose: bool) -> None:

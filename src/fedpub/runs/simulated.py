@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpub.algorithms.protocol import Context
+from fedpub.core.steps import Step, silent
 from fedpub.core.tree import Tree, tree_map
 from fedpub.data.graph import Graph
 from fedpub.engine.fitting import check_room, within
@@ -49,6 +50,8 @@ def run(
     checkpoint_seconds: float = 60.0,
     on_round: OnRound | None = None,
     on_step: OnStep | None = None,
+    on_prepare: Step = silent,
+    on_note: Callable[[str], None] = lambda text: None,
     prepared: Prepared | None = None,
     keep_models: bool = True,
     keep_checkpoint: bool = False,
@@ -57,9 +60,10 @@ def run(
     """Run an experiment; with `out` it is kept in a run directory and can be resumed even after a kill.
 
     `chunk` clients are computed at a time, or as many as fit into `max_memory` GiB; results do not depend on it.
-    `on_round` is called with each row and the number of rounds, `on_step` with the steps of set-up before them;
-    `prepared` avoids loading the same data again. A finished run drops its checkpoint unless `keep_checkpoint`; without
-    `keep_models` it keeps the measurements, but no models. `graph` is a graph that is not in a file yet: a new run
+    `on_round` is called with each row and the number of rounds, `on_step` with the steps of set-up before them,
+    `on_prepare` with those before anything is exchanged, and `on_note` with what a user should know. `prepared` avoids
+    loading the same data again. A finished run drops its checkpoint unless `keep_checkpoint`; without `keep_models` it
+    keeps the measurements, but no models. `graph` is a graph that is not in a file yet: a new run
     saves it to the file that the experiment names as its dataset.
     """
     plan = experiment.resolve()
@@ -75,15 +79,16 @@ def run(
     elif out is not None:
         RunDirectory.check_free(out)
     before = most_resident()
-    ready = prepared or prepare(plan, root, chunk, graph)
+    ready = prepared or prepare(plan, root, chunk, graph, on_prepare)
     plan = plan.related(ready.federation.num_relations)
     digest, peak = ready.graph.digest(), most_resident()
     how = (plan.algorithm, plan.context, ready.federation)
     if max_memory is not None:
         fitting = within(*how, max_memory * 2**30, out is not None, loading=peak if peak > before else 0)
         ready = replace(ready, federation=fitting)
-    else:
-        check_room(*how, out is not None)
+    elif note := check_room(*how, out is not None):
+        on_note(note)
+    on_prepare("stacking", 0, None)
     if store:
         store.check_data(digest, ready.partition.digest)
         if store.finished:

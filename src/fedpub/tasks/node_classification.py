@@ -140,7 +140,7 @@ class NodeClassification(NodeTask):
         self, model: Model, w: Tree, data: Clients, graph: Graph, classes: tuple[str, ...], pairs: Tensor | None
     ) -> Classes:
         share_NC = torch.softmax(outputs(model, w, data), 1)
-        return Classes(decided(share_NC, torch.tensor(self.threshold)), share_NC, classes, graph)
+        return Classes(decided(share_NC, torch.tensor(self.threshold)), share_NC, classes, graph, self.threshold)
 
     @torch.no_grad()
     def details(self, model: Model, w: Tree, data: Clients) -> Details:
@@ -174,6 +174,7 @@ class Classes:
     probability_NC: Tensor
     classes: tuple[str, ...]
     graph: Graph
+    threshold: float = EVEN  # of two classes, the second is predicted above it
 
     @property
     def confidence(self) -> Tensor:
@@ -200,6 +201,8 @@ class Classes:
         found = self.numbers()
         rows = {"nodes": f"{found['nodes']:,}"}
         rows |= {f"of class {name}": f"{count:,}" for name, count in found["classes"].items()}
+        if self.threshold != EVEN:
+            rows[f"threshold for {self.classes[1]}"] = f"{100 * self.threshold:.2f} %"
         rows["mean confidence"] = f"{100 * found['mean_confidence']:.2f} %"
         if labelled := found["labelled"]:
             heading = f"accuracy on {labelled:,} labelled nodes, training nodes included"
@@ -213,6 +216,7 @@ class Classes:
             "nodes": self.graph.num_nodes,
             "classes": dict(zip(self.classes, count_C, strict=True)),
             "mean_confidence": float(self.confidence.double().mean()),
+            "threshold": self.threshold if len(self.classes) == 2 else None,
             "labelled": labelled,
             "accuracy": right,
         }

@@ -5,6 +5,7 @@ Axes: K clients, N nodes of all clients, F features.
 
 from __future__ import annotations
 
+import mmap
 import tempfile
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
@@ -53,6 +54,7 @@ class Clients:
     num_classes: int
     links: StackedLinks | None = None
     target_NT: Tensor | None = None  # several labels or a number to learn; NaN: unknown
+    maps: tuple[mmap.mmap, ...] = ()  # features in files
     made: dict[Hashable, Any] = field(default_factory=dict)  # by `once`
 
     def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
@@ -61,6 +63,11 @@ class Clients:
             self.made[key] = make()
         found: Made = self.made[key]
         return found
+
+    def rest(self) -> None:
+        """Let the system drop features from memory that are in files, too."""
+        for one in self.maps:
+            one.madvise(mmap.MADV_DONTNEED)
 
     @property
     def num_clients(self) -> int:
@@ -178,13 +185,15 @@ def stack(
     steps: int = 1,
     propagates: bool = True,
     apart: bool = False,
+    lean: bool = False,
     folder: Path | None = None,
 ) -> Clients:
     """Any number of clients in one stack; what a client computes does not depend on the others.
 
     `steps` is how far features are propagated as data, `propagates` whether the model propagates further, and `apart`
-    whether nodes are used apart from others, which needs the propagated features whatever they cost. Dense features are
-    kept in files of a `folder`, if one is given, and read where they are needed.
+    whether nodes are used apart from others, which needs the propagated features whatever they cost. Intermediate
+    results are not kept if `lean`; dense features are in files of a `folder`, if one is given, and read where they are
+    needed.
     """
     device = torch.device(device)
     segments = Segments.of([len(own.y) for own in subgraphs], dtype, device)
@@ -193,13 +202,14 @@ def stack(
     stacked_links = stack_links(links, list(segments.sizes), report is not None) if links else None
     targets = [own.target for own in subgraphs if own.target is not None]
     report = report or Report.own(subgraphs)
-    how: Any = (segments, device, dtype, folder)
+    maps: list[mmap.mmap] = []
+    how: Any = (segments, device, dtype, folder, maps)
     x, seen = _rows([own.x for own in subgraphs], *how), _seen([own.x for own in subgraphs])
     walks: list[Rows | None] = []
     seen_walks = []
     cheaper = not apart and walking_is_cheaper(subgraphs, steps, device, dtype)
-    for number in range(steps * subgraphs[0].num_relations):
-        parts = [own.walks(steps)[number] for own in subgraphs]
+    each = [own.walk(steps) if lean else iter(own.walks(steps)) for own in subgraphs]
+    for parts in zip(*each, strict=True):
         seen_walks.append(_seen(parts).to(device))
         walks.append(None if cheaper else _rows(parts, *how))
     relations = range(subgraphs[0].num_relations) if propagates or cheaper else ()
@@ -225,6 +235,7 @@ def stack(
         num_classes=num_classes,
         links=stacked_links.to(device) if stacked_links else None,
         target_NT=torch.cat(targets).to(device, dtype) if targets else None,
+        maps=tuple(maps),
     )
 
 
@@ -236,38 +247,49 @@ def walking_is_cheaper(subgraphs: list[Subgraph], steps: int, device: torch.devi
     walks = steps * subgraphs[0].num_relations
     before = sum(walks * own.x.nnz + steps * sum(a.nnz for a in own.adjacencies) for own in subgraphs)
     entries = sum(walks * own.x.shape[0] * own.x.shape[1] for own in subgraphs)
-    after = sum(walk.nnz for own in subgraphs for walk in own.walks(steps))
+    after = sum(getattr(walk, "nnz", walk.size) for own in subgraphs for walk in own.walks(steps))
     return bool(before < min(after, SPARSE_BELOW[dtype] * entries))
 
 
-def _rows(parts: list[Any], segments: Segments, device: torch.device, dtype: torch.dtype, folder: Path | None) -> Rows:
+def _rows(
+    parts: Sequence[Any],
+    segments: Segments,
+    device: torch.device,
+    dtype: torch.dtype,
+    folder: Path | None,
+    maps: list[mmap.mmap],
+) -> Rows:
     """Sparse or padded where that is faster on the device."""
     columns = parts[0].shape[1]  # some versions of torch refuse a sparse matrix without any
     if device.type == "cpu" and columns and all(sp.issparse(part) for part in parts):
         entries = sum(part.shape[0] * columns for part in parts)
         if sum(part.nnz for part in parts) < SPARSE_BELOW[dtype] * entries:
             return _sparse(sp.block_diag(parts, format="csr"), device, dtype)
-    dense = _dense(parts, dtype, folder)
+    dense = _dense(parts, dtype, folder, maps)
     x_NF = torch.from_numpy(dense).to(device)
     if device.type == "cpu" or segments.slot_N is None or segments.uniform:
         return x_NF
     return PaddedRows(segments.pad(x_NF))
 
 
-def _dense(parts: list[Any], dtype: torch.dtype, folder: Path | None) -> Any:
+def _dense(parts: Sequence[Any], dtype: torch.dtype, folder: Path | None, maps: list[mmap.mmap]) -> Any:
     """All rows in one array, in memory or in a file; converted block by block, as a copy of all would be large."""
     shape = (sum(part.shape[0] for part in parts), parts[0].shape[1])
     kind = np.dtype(str(dtype).removeprefix("torch."))
     if folder is None or not shape[0] * shape[1]:
         made: Any = np.empty(shape, kind)
     else:
-        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
-            made = np.memmap(file, kind, "w+", shape=shape)
+        with tempfile.TemporaryFile(dir=folder) as file:  # it vanishes with the process
+            file.truncate(shape[0] * shape[1] * kind.itemsize)
+            maps.append(mmap.mmap(file.fileno(), 0))
+        made = np.frombuffer(maps[-1], kind).reshape(shape)
     start = 0
     for part in parts:
         for first in range(0, part.shape[0], ROWS):
             block = part[first : first + ROWS]
             made[start + first : start + first + block.shape[0]] = block.toarray() if sp.issparse(block) else block
+            if maps:
+                maps[-1].madvise(mmap.MADV_DONTNEED)
         start += part.shape[0]
     return made
 
@@ -287,7 +309,7 @@ def _taken(part: Any, rows: Tensor, of: Clients, owner_M: Tensor, segments: Segm
     return PaddedRows(segments.pad(x_MF)) if padded else x_MF
 
 
-def _seen(parts: list[Any]) -> Tensor:
+def _seen(parts: Sequence[Any]) -> Tensor:
     seen_KF = np.zeros((len(parts), parts[0].shape[1]), dtype=bool)
     for client, part in enumerate(parts):
         if sp.issparse(part):

@@ -14,6 +14,7 @@ import torch
 from scipy.spatial.distance import jensenshannon
 from torch import Tensor
 
+from fedpub.core.steps import Step, silent
 from fedpub.data.clients.partition import Partition
 from fedpub.data.clients.split import Split
 from fedpub.data.graph import Graph, induced_edges
@@ -84,23 +85,25 @@ def label_distances(graph: Graph, partition: Partition) -> np.ndarray:
     return np.asarray(jensenshannon(counts_KC[i], counts_KC[j], axis=1))
 
 
-def missing_edges(graph: Graph, partition: Partition) -> int:
+def missing_edges(pairs: Tensor, graph: Graph, partition: Partition) -> int:
     """Directed edges between held nodes that no client sees."""
     owners = np.repeat(np.arange(partition.num_clients), [len(own) for own in partition.nodes])
     nodes = torch.cat(partition.nodes).numpy()
     shape = (graph.num_nodes, partition.num_clients)
     holds_NK = sp.csr_matrix((np.ones(len(nodes), np.int32), (nodes, owners)), shape=shape)
-    u, v = graph.pairs.numpy()
+    u, v = pairs.numpy()
     held_by = np.asarray(holds_NK.sum(1)).ravel()
     together = np.asarray(holds_NK[u].multiply(holds_NK[v]).sum(1)).ravel()
     return 2 * int(((held_by[u] > 0) & (held_by[v] > 0) & (together == 0)).sum())
 
 
-def partition_statistics(graph: Graph, partition: Partition, chosen: Split) -> PartitionStatistics:
-    own = tuple(
-        graph_statistics(induced_edges(graph.pairs, nodes, graph.num_nodes), graph.y[nodes])
-        for nodes in partition.nodes
-    )
+def partition_statistics(graph: Graph, partition: Partition, chosen: Split, step: Step = silent) -> PartitionStatistics:
+    step("statistics", 0, partition.num_clients + 1)
+    pairs = graph.pairs
+    whole, own = graph_statistics(pairs, graph.y), []
+    for client, nodes in enumerate(partition.nodes):
+        step("statistics", client + 1, partition.num_clients + 1)
+        own.append(graph_statistics(induced_edges(pairs, nodes, graph.num_nodes), graph.y[nodes]))
     distances = label_distances(graph, partition)
 
     def mean(field: str) -> float:
@@ -116,10 +119,10 @@ def partition_statistics(graph: Graph, partition: Partition, chosen: Split) -> P
         clustering=mean("clustering"),
         heterogeneity=float(np.median(distances)) if len(distances) else 0.0,
         heterogeneity_mean=float(np.mean(distances)) if len(distances) else 0.0,
-        missing_edges=missing_edges(graph, partition),
+        missing_edges=missing_edges(pairs, graph, partition),
         isolated_nodes=mean("isolated"),
         classes_per_client=mean("classes"),
         training_nodes=tuple(int(chosen.train[nodes].sum()) for nodes in partition.nodes),
-        graph=graph_statistics(graph.pairs, graph.y),
-        per_client=own,
+        graph=whole,
+        per_client=tuple(own),
     )

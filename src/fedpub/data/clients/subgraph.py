@@ -8,6 +8,7 @@ Axes: N nodes, F features, E edges.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -23,6 +24,7 @@ from fedpub.data.clients.links import Links
 from fedpub.data.clients.split import Split
 from fedpub.data.graph import Edges, Graph, adjacency_of, induced
 
+FULL = 0.5  # with a larger share of non-zeros, sparse products are slower than dense ones
 Propagation = Literal["symmetric", "mean", "plain"]
 
 
@@ -73,12 +75,23 @@ class Subgraph:
         return [[] for _ in range(self.num_relations)]
 
     def walks(self, steps: int) -> list[Any]:
-        """The features after 1 .. `steps` steps along the edges of each relation, of the same type as `x`: first all
-        steps of the first relation. They never change, so that layer one never propagates."""
-        for adjacency, walk in zip(self.adjacencies, self._walks, strict=True):
-            while len(walk) < steps:
-                walk.append(adjacency.astype(self.x.dtype) @ (walk[-1] if walk else self.x))
+        """The features after 1 .. `steps` steps along the edges of each relation, first all steps of the first
+        relation; kept. They never change, so that layer one never propagates. NumPy arrays if few features are zero."""
+        if any(len(walk) < steps for walk in self._walks):
+            found = iter(list(self.walk(steps)))
+            for walk in self._walks:
+                walk[:] = [next(found) for _ in range(steps)]
         return [walk[step] for walk in self._walks for step in range(steps)]
+
+    def walk(self, steps: int) -> Iterator[Any]:
+        """The same one after another, not kept."""
+        few_zeros = sp.issparse(self.x) and self.x.nnz >= FULL * self.x.shape[0] * self.x.shape[1]
+        x = self.x.toarray() if few_zeros else self.x
+        for adjacency in self.adjacencies:
+            here = x
+            for _ in range(steps):
+                here = adjacency.astype(x.dtype) @ here
+                yield here
 
     @property
     def propagated(self) -> Any:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
+from fedpub.core.steps import Step, silent
 from fedpub.data.graph import Edges, Graph, undirected
 from fedpub.data.tables.aims import Learnt, Wanted, learnt
 from fedpub.data.tables.cells import first_row
@@ -24,7 +25,6 @@ from fedpub.data.tables.fitting import NO_RULES, fit_column, fit_degree
 from fedpub.data.tables.links import Links
 from fedpub.data.tables.rules import Rules
 from fedpub.data.tables.splits import OwnSplit, told
-from fedpub.data.tables.steps import Step, silent
 from fedpub.data.tables.table import Table
 from fedpub.errors import FedpubError
 

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from fedpub.core.sparse import from_scipy
+from fedpub.core.steps import Step, silent
 from fedpub.data.tables import values
 from fedpub.data.tables.encoding import MATRIX, Column
 from fedpub.data.tables.fitting import log_degree
-from fedpub.data.tables.steps import Step, silent
 from fedpub.data.tables.table import Floats, Table
 from fedpub.errors import FedpubError
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from fedpub.core.steps import Step, silent
 from fedpub.data.graph import Duplicates
 from fedpub.data.tables.aims import Wanted, wanted
 from fedpub.data.tables.building import Choices, Imported, NaturalClients, assembled, clients_by_column, nodes_of
@@ -19,7 +20,6 @@ from fedpub.data.tables.ids import unique_ids
 from fedpub.data.tables.links import EdgeRules, Outside, read_links
 from fedpub.data.tables.rules import declared, matching
 from fedpub.data.tables.splits import OwnSplit
-from fedpub.data.tables.steps import Step, silent
 from fedpub.data.tables.table import Table
 from fedpub.errors import FedpubError, unknown
 

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
+from fedpub.core.steps import Step, silent
 from fedpub.data.graph import Duplicates, Edges, arranged
 from fedpub.data.tables.aims import fit_classes
 from fedpub.data.tables.cells import are_numbers, content, first_row, to_text
@@ -24,7 +25,6 @@ from fedpub.data.tables.dialect import FOUND, Dialect
 from fedpub.data.tables.encoding import Encoding, some
 from fedpub.data.tables.files import EdgeColumns, edge_batches, place_in, source_of
 from fedpub.data.tables.ids import UNKNOWN, Ids
-from fedpub.data.tables.steps import Step, silent
 from fedpub.data.tables.table import Floats, Place
 from fedpub.data.tables.values import Ints
 from fedpub.errors import FedpubError
