@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import warnings
 from collections.abc import Iterable
 
 # A setting in a message, such as `rounds` or `rounds=0`: shown as written in Python, and as a flag on the command line.
@@ -43,3 +44,11 @@ def unknown(kind: str, value: str, known: Iterable[str]) -> FedpubError:
     near = [by_lower[name] for name in difflib.get_close_matches(value.lower(), by_lower, n=3, cutoff=0.5)]
     hint = f"did you mean {' or '.join(near)}" if near else f"choose one of {', '.join(known)}"
     return FedpubError(f"unknown {kind} {value!r}: {hint}")
+
+
+class Note(UserWarning):
+    """What a user should know although nothing is wrong; the command line shows every text once."""
+
+
+def note(text: str) -> None:
+    warnings.warn(text, Note, stacklevel=2)

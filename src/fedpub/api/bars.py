@@ -18,9 +18,6 @@ class Silent:
     def on_prepare(self, what: str, done: int, total: int | None) -> None:
         """Show what comes before everything else."""
 
-    def note(self, text: str) -> None:
-        """Say something beside the bar."""
-
     def on_step(self, name: str, done: int, total: int) -> None:
         """Show an exchange before the first round."""
 
@@ -41,9 +38,6 @@ class NotebookBar(Silent):
 
     def on_prepare(self, what: str, done: int, total: int | None) -> None:
         self._show(done, total or 1, what)
-
-    def note(self, text: str) -> None:
-        print(text)
 
     def on_step(self, name: str, done: int, total: int) -> None:
         self._show(done, total, f"set-up: {name}")

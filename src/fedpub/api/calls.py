@@ -126,7 +126,6 @@ def run(
                 on_round=bar.on_round,
                 on_step=bar.on_step,
                 on_prepare=bar.on_prepare,
-                on_note=bar.note,
                 keep_checkpoint=keep_checkpoint,
                 graph=graph if isinstance(graph, Graph) else None,
             )

@@ -10,9 +10,12 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
-from fedpub.errors import FedpubError, unknown
+from fedpub.errors import FedpubError, Note, unknown
 from fedpub.version import __version__
 
 # By name: (module:function, one line for the overview).
@@ -72,7 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if verb is None:
             print(_overview(words[0]))
             return 0
-        return _run(verb, rest)
+        with _notes_shown():
+            return _run(verb, rest)
     except FedpubError as error:
         if "--verbose" in words:
             traceback.print_exception(error)
@@ -84,6 +88,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("fedpub: interrupted; resume a run that has an --out with fedpub run --resume OUT", file=sys.stderr)
         return 130
+
+
+@contextmanager
+def _notes_shown() -> Iterator[None]:
+    """Notes as sentences on standard error, each text once; other warnings as usual."""
+    said: set[str] = set()
+    usual = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if not issubclass(category, Note):
+            usual(message, category, *place, **more)
+        elif str(message) not in said:
+            said.add(str(message))
+            print(f"fedpub: {message}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", Note)
+        warnings.showwarning = show
+        yield
 
 
 def _split(words: list[str]) -> tuple[str | None, list[str]]:

@@ -77,7 +77,6 @@ def run_(
                 on_round=on_round,
                 on_step=bar.on_step,
                 on_prepare=bar.on_prepare,
-                on_note=bar.note,
             )
         finally:
             tracker.close(found.summary if found else None)

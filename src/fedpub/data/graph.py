@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fedpub.core.files import read_tensors, write_tensors
 from fedpub.core.sparse import _row_blocks, csr, from_scipy, select_rows, to_scipy
-from fedpub.errors import FedpubError
+from fedpub.errors import FedpubError, note
 
 FORMAT = "fedpub-graph-1"
 NO_LABEL = -1
@@ -400,6 +400,14 @@ def merged(graph: Graph) -> Graph:
     ends, weight, _, _ = graph.linked
     own, _ = arranged(Edges(ends, weight), graph.num_nodes, "merge" if weight is None else "sum")
     return replace(graph, edges=own.ends, weight=own.weight, directed=False, kind=None, kinds=())
+
+
+def alike(graph: Graph, user: str) -> Graph:
+    """The merged graph, and a note if that makes a difference, for a user that treats all edges alike."""
+    lost = [what for what, given in (("directions", graph.directed), ("kinds", graph.kind is not None)) if given]
+    if lost:
+        note(f"{user} treats all edges of graph {graph.name!r} alike: their {' and '.join(lost)} are not used")
+    return merged(graph)
 
 
 def largest_component(graph: Graph) -> Graph:

@@ -9,7 +9,7 @@ from fedpub.core.steps import Step, silent
 from fedpub.data import datasets
 from fedpub.data.clients.partition import Partition, cached_partition
 from fedpub.data.clients.split import check_learnable, with_split
-from fedpub.data.graph import Graph, merged
+from fedpub.data.graph import Graph, alike
 from fedpub.engine.simulate import Federation
 from fedpub.errors import FedpubError
 from fedpub.experiment.defaults import usual_ratios
@@ -40,7 +40,7 @@ def prepare(
         raise FedpubError(
             f"graph {graph.name!r} has no features to learn from; give its nodes some, such as their degree"
         )
-    graph = graph if plan.relational else merged(graph)
+    graph = usable(plan, graph)
     step("partition", 0, None)
     clients = plan.experiment.clients  # none for natural ones
     parts = cached_partition(graph, plan.scenario, clients, plan.data_seed, plan.alpha)
@@ -56,6 +56,13 @@ def prepare(
     else:
         subgraphs = plan.task.divide(*how)
     return Prepared(graph, parts, Federation(subgraphs, graph.num_classes, plan.device, plan.dtype, chunk, report))
+
+
+def usable(plan: Plan, graph: Graph) -> Graph:
+    """The graph with those directions and kinds of edges that the plan can use; what it cannot use is said."""
+    if plan.relational:
+        return graph
+    return alike(graph, "link prediction" if plan.task.of_pairs else f"the model {plan.experiment.model}")
 
 
 def with_sets(plan: Plan, graph: Graph) -> Graph:

@@ -20,10 +20,11 @@ from fedpub.data.clients.split import with_split
 from fedpub.data.clients.stack import Clients, stack
 from fedpub.data.clients.subgraph import Subgraph
 from fedpub.data.clients.subgraph_files import read_subgraph
-from fedpub.data.graph import Graph, merged
+from fedpub.data.graph import Graph
 from fedpub.engine.simulate import Federation, first_weights
 from fedpub.errors import FedpubError
 from fedpub.experiment import Plan
+from fedpub.experiment.prepare import usable
 from fedpub.federation.validate.upload import wrong_values
 from fedpub.federation.validate.weights import implausible
 from fedpub.federation.wire_header import Precision
@@ -51,7 +52,7 @@ class OwnGraph:
 
     def piece(self, plan: Plan, client: int, classes: tuple[str, ...]) -> Subgraph:
         place = torch.tensor([classes.index(name) for name in self.graph.classes] + [-1])
-        given = self.graph if plan.relational else merged(self.graph)
+        given = usable(plan, self.graph)
         there = replace(given, y=place[self.graph.y], target=placed(self.graph, classes), classes=classes)
         graph = with_split(there, plan.split, None)
         nodes, kind = (torch.arange(graph.num_nodes),), plan.model.propagation

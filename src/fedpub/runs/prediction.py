@@ -22,7 +22,7 @@ from fedpub.core.sparse import to_scipy
 from fedpub.core.tree import Tree
 from fedpub.data.clients.stack import Clients, stack
 from fedpub.data.clients.subgraph import Subgraph
-from fedpub.data.graph import Graph, merged
+from fedpub.data.graph import Graph, alike
 from fedpub.data.tables.encoding import META_KEY, Encoding, some
 from fedpub.data.tables.files import SUFFIXES
 from fedpub.data.tables.ids import Ids
@@ -64,7 +64,8 @@ def embeddings(weights: Tree, card: ModelCard, graph: Graph, own: Model | None =
 def _alone(card: ModelCard, net: Model, graph: Graph) -> Clients:
     """The graph as the only client, with no nodes for training, validation or test."""
     check_fits(card, graph)
-    graph = graph if net.relational and not card.learns().of_pairs else merged(graph)
+    if not net.relational or card.learns().of_pairs:
+        graph = alike(graph, f"the model of {card.site!r}")
     nobody = torch.zeros(graph.num_nodes, dtype=torch.bool)
     own = Subgraph(
         id=0,

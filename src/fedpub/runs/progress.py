@@ -25,8 +25,8 @@ def say(line: str) -> None:
 class Bar:
     """A live bar with round, metric and time left, or one line per round, over `total` runs."""
 
-    def __init__(self, bar: Progress, total: int, lines: bool, quiet: bool = False) -> None:
-        self._bar, self._total, self._done, self._lines, self._quiet = bar, total, 0, lines, quiet
+    def __init__(self, bar: Progress, total: int, lines: bool) -> None:
+        self._bar, self._total, self._done, self._lines = bar, total, 0, lines
         self._task = bar.add_task("round", total=None, run="", values="")
 
     def _run(self) -> str:
@@ -35,11 +35,6 @@ class Bar:
     def on_prepare(self, what: str, done: int, total: int | None) -> None:
         """Show what comes before everything else."""
         self._bar.update(self._task, description=what, completed=done, total=total, run=self._run(), values="")
-
-    def note(self, text: str) -> None:
-        """Say something beside the bar."""
-        if not self._quiet:
-            self._bar.console.print(text, highlight=False, soft_wrap=True)
 
     def on_step(self, name: str, done: int, total: int) -> None:
         """Show an exchange before the first round."""
@@ -72,7 +67,7 @@ def progress(quiet: bool, verbose: bool = False, total: int = 1) -> Iterator[Bar
     console = Console(stderr=True)
     hidden = quiet or verbose or not console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
-        yield Bar(bar, total, verbose, quiet)
+        yield Bar(bar, total, verbose)
 
 
 @contextmanager

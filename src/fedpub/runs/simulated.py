@@ -16,7 +16,7 @@ from fedpub.engine.memory import enough_memory, most_resident
 from fedpub.engine.rounds import check_version
 from fedpub.engine.setup import OnStep, SetUp, set_up
 from fedpub.engine.simulate import Federation, first_weights, simulate
-from fedpub.errors import FedpubError
+from fedpub.errors import FedpubError, note
 from fedpub.experiment import Experiment, Plan
 from fedpub.experiment.plan import OBJECT
 from fedpub.experiment.prepare import Prepared, prepare
@@ -51,7 +51,6 @@ def run(
     on_round: OnRound | None = None,
     on_step: OnStep | None = None,
     on_prepare: Step = silent,
-    on_note: Callable[[str], None] = lambda text: None,
     prepared: Prepared | None = None,
     keep_models: bool = True,
     keep_checkpoint: bool = False,
@@ -60,10 +59,10 @@ def run(
     """Run an experiment; with `out` it is kept in a run directory and can be resumed even after a kill.
 
     `chunk` clients are computed at a time, or as many as fit into `max_memory` GiB; results do not depend on it.
-    `on_round` is called with each row and the number of rounds, `on_step` with the steps of set-up before them,
-    `on_prepare` with those before anything is exchanged, and `on_note` with what a user should know. `prepared` avoids
-    loading the same data again. A finished run drops its checkpoint unless `keep_checkpoint`; without `keep_models` it
-    keeps the measurements, but no models. `graph` is a graph that is not in a file yet: a new run
+    `on_round` is called with each row and the number of rounds, `on_step` with the steps of set-up before them, and
+    `on_prepare` with those before anything is exchanged. `prepared` avoids loading the same data again. A finished run
+    drops its checkpoint unless `keep_checkpoint`; without `keep_models` it keeps the measurements, but no models.
+    `graph` is a graph that is not in a file yet: a new run
     saves it to the file that the experiment names as its dataset.
     """
     plan = experiment.resolve()
@@ -86,8 +85,8 @@ def run(
     if max_memory is not None:
         fitting = within(*how, max_memory * 2**30, out is not None, loading=peak if peak > before else 0)
         ready = replace(ready, federation=fitting)
-    elif note := check_room(*how, out is not None):
-        on_note(note)
+    elif said := check_room(*how, out is not None):
+        note(said)
     on_prepare("stacking", 0, None)
     if store:
         store.check_data(digest, ready.partition.digest)
