@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,11 +19,12 @@ from typing import Any
 import pytest
 import torch
 
+import fedpub
 from fedpub.cli import main
 from fedpub.core.files import read_tensors
 from fedpub.data.graph import Graph
 from fedpub.data.synthetic import Communities, communities_graph
-from fedpub.errors import FedpubError
+from fedpub.errors import FedpubError, Note
 from fedpub.experiment import Experiment
 from fedpub.runs.simulated import run
 from fedpub.store.directory import read_rows
@@ -546,3 +548,17 @@ def test_ctrl_c_saves_the_round_that_is_under_way(tmp_path):
     assert main(["run", "--quiet", "--resume", str(out), "--keep-checkpoint"]) == 0
     assert main([*words, "--out", str(whole), "--keep-checkpoint"]) == 0
     assert kept(out) == kept(whole)
+
+
+@pytest.mark.parametrize(("model", "said"), [("gcn", 1), ("hops", 0)])
+def test_what_a_model_cannot_use_of_the_edges_is_said_once(model, said, graph_file, tmp_path, capsys):
+    graph = Graph.load(Path(graph_file))
+    replace(graph, directed=True).validate().save(tmp_path / "directed.graph")
+    words = ["--dataset", str(tmp_path / "directed.graph"), "--rounds", "1", "--hidden", "4", "--model", model]
+    assert main(["compare", *words, "--methods", "local", "fedavg", "--seeds", "2", "--quiet"]) == 0
+    note = f"fedpub: the model gcn treats all edges of graph {graph.name!r} alike: their directions are not used\n"
+    assert capsys.readouterr().err.count(note) == said
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fedpub.run(str(tmp_path / "directed.graph"), rounds=1, hidden=4, model=model, progress=False)
+    assert len([one for one in caught if issubclass(one.category, Note)]) == said

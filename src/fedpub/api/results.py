@@ -107,6 +107,21 @@ class Run:
         """The parameters of `module` by their names in PyG's layers."""
         return dict(self.module(client).state_dict())
 
+    def confusion(self, client: int | str) -> DataFrame:
+        """The test nodes of a client by true class (rows) and the class that its kept model predicts (columns).
+
+        Of two classes, the second is predicted above the threshold that was chosen on its validation nodes, which is in
+        the card of its `model`.
+        """
+        card = self.model(client)[1]
+        if card.confusion is None:
+            raise FedpubError(
+                f"{self.path} has no confusion matrices: it classifies no nodes, or is of another version"
+            )
+        names = list(card.classes)
+        found: DataFrame = pandas().DataFrame(card.confusion, index=names, columns=names)
+        return found.rename_axis(index="true", columns="predicted")
+
     def nodes(self, client: int | str) -> np.ndarray:
         """The numbers of a client's own nodes in the graph of this run, [N]."""
         ready = self._prepared()[1]
