@@ -18,6 +18,8 @@ from fedpub.data.clients.subgraph import Propagation, Subgraph, subgraph_of
 from fedpub.data.graph import Graph
 from fedpub.models import MODELS, Dropout, GraphSAGE, Hops, Model, Twin
 from fedpub.models.base import dropout_seeds, numbered
+from fedpub.models.feature_dropout import FeatureDropout
+from fedpub.models.proxy import P_OUT, ProxyKind, feature_proxy, narrowed, proxy_structure, random_proxy
 from small import NODES, random_tree, small_graph, small_split
 
 RELATIONAL = pytest.mark.parametrize("model", [Hops(4), GraphSAGE(4), Twin(4)], ids=["hops", "sage", "twin"])
@@ -185,3 +187,81 @@ def test_some_nodes_of_some_clients_are_computed_as_among_all(share: float, monk
     close(model.apply(own, some, dropout), model.apply(w, data, dropout)[chosen])
     assert some.ids_K.tolist() == [0, 2]
     assert some.y_N.tolist() == data.y_N[chosen].tolist()
+
+
+def hidden_by_hand(model: Hops, w: Tree, client: int, x: Tensor, a: Tensor) -> Tensor:
+    """H of one client's model on a graph whose edges are those of all relations."""
+    total = w["hop.bias"][client] + x @ w["hop0.weight"][client]
+    for r in range(1, model.hops + 1):
+        x = a @ x
+        for name in (f"hop{r}", f"hop{r}2")[: model.relations]:
+            total = total + x @ w[f"{name}.weight"][client]
+    h = torch.relu(torch.nn.functional.layer_norm(total, (model.hidden,)))
+    if model.layers == 2:
+        further = h @ w["dense.weight"][client] + w["dense.bias"][client]
+        h = torch.relu(torch.nn.functional.layer_norm(further, (model.hidden,))) + h
+    return h
+
+
+@pytest.mark.parametrize("kind", ["sbm", "er", "one", "feature"])
+@pytest.mark.parametrize("model", [Hops(4), Hops(4, hops=3, layers=2), Hops(4, hops=1, relations=2)], ids=str)
+def test_the_embedding_is_the_mean_of_the_hidden_values_on_the_proxy_graph(model: Hops, kind: ProxyKind) -> None:
+    w, structure = random_tree(model, 3), "sbm" if kind == "feature" else kind
+    a_PP = torch.from_numpy(proxy_structure(structure, 5, "symmetric", P_OUT))
+    if kind == "feature":
+        proxy = feature_proxy(5, stacked(small_graph(), model.related(1)), a_PP.numpy(), model.steps)
+        x_K = list(proxy.x)
+    else:
+        where = (torch.device("cpu"), torch.float64)
+        proxy = random_proxy(kind, 5, 5, model.propagation, P_OUT, *where, model.steps)
+        x_K = [proxy.x] * 3
+    found = model.embed(w, proxy)
+    assert found.shape == (3, 4)
+    for client, x in enumerate(x_K):
+        close(found[client], hidden_by_hand(model, w, client, x, a_PP).mean(0))
+
+
+def test_a_narrow_proxy_graph_has_the_same_embeddings() -> None:
+    """Every client sees three of the five features, and its weights on the others are zero."""
+    model, data = Hops(4), stacked(small_graph(), Hops(4))
+    proxy = random_proxy("sbm", 5, 5, "symmetric", P_OUT, torch.device("cpu"), torch.float64, model.steps)
+    seen_KF = torch.stack([*model.seen(data).values()]).any(0)
+    assert seen_KF.sum(1).tolist() == [2, 3, 3]
+    w = random_tree(model, 3)
+    pruned = w | {name: w[name] * seen_KF.unsqueeze(2) for name in model.inputs}
+    narrow = narrowed(proxy, seen_KF)
+    assert narrow.x.shape == (3, 500, 3)
+    close(model.embed(pruned, narrow), model.embed(pruned, proxy))
+
+
+def test_what_each_step_can_reach_by_hand() -> None:
+    """Three nodes with a feature each. Two of them are joined, and hear of each other's; the third is alone."""
+    whole = Graph(torch.eye(3, 4, dtype=torch.float64), torch.tensor([0, 1, 0]), torch.tensor([[0], [1]]), ("a", "b"))
+    nothing = torch.zeros(3, dtype=torch.bool)
+    parts = [torch.tensor([0, 1]), torch.tensor([2])]
+    held = [
+        subgraph_of(whole, own, (nothing,) * 3, client, "symmetric")  # type: ignore[arg-type]
+        for client, own in enumerate(parts)
+    ]
+    seen = Hops(4).seen(stack(held, 2, dtype=torch.float64, steps=2))
+    assert seen.keys() == {"hop0.weight", "hop1.weight", "hop2.weight"}
+    for seen_KF in seen.values():
+        assert seen_KF.int().tolist() == [[1, 1, 0, 0], [0, 0, 1, 0]]
+
+
+@pytest.mark.parametrize("batch", [0, 3])
+def test_a_dropped_feature_is_dropped_in_every_step_of_the_walk(batch: int) -> None:
+    """All nodes of a client lose the same features, whatever they hear of them from others."""
+    model, whole = FeatureDropout(Hops(4), 0.5), small_graph()
+    data, w = stacked(whole, Hops(4), apart=True), random_tree(model, 3)
+    dropout = Dropout(0.25, dropout_seeds(0, 1, 0, batch))
+    kept_KF = replace(dropout, p=0.5).columns(data.ids_K, 5, torch.float64).squeeze(2)
+    assert {*kept_KF.flatten().tolist()} == {0, 2}
+    lacking = whole.x.clone()
+    for client, own in enumerate(NODES):
+        lacking[list(own)] *= kept_KF[client]
+    without = stacked(replace(whole, x=lacking), Hops(4), apart=True)
+    close(model.apply(w, data, dropout), Hops(4).apply(w, without, dropout))
+    close(model.apply(w, data), Hops(4).apply(w, data))
+    rows = torch.tensor([0, 2, 8])
+    close(model.apply(w, data.rows(rows), dropout), model.apply(w, data, dropout)[rows])

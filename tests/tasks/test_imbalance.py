@@ -26,6 +26,7 @@ from fedpub.data.clients.subgraph import Subgraph, subgraph_of
 from fedpub.data.graph import Graph
 from fedpub.experiment import Experiment
 from fedpub.experiment.prepare import prepare
+from fedpub.models import GCN
 from fedpub.runs.prediction import predict
 from fedpub.runs.simulated import run
 from fedpub.store.directory import RunDirectory, read_rows
@@ -309,7 +310,7 @@ def two_classes(dtype: torch.dtype = torch.float64) -> tuple[list[Subgraph], Ten
     graph = Graph(torch.ones(6, 1), y, torch.tensor([[0], [1]]), ("no", "yes")).validate()
     everyone, nodes = torch.ones(6, dtype=torch.bool), (torch.arange(4), torch.arange(4, 6))
     held = [subgraph_of(graph, own, Split(everyone, everyone, everyone), at, "mean") for at, own in enumerate(nodes)]
-    second = torch.tensor([0.9, 0.4, 0.3, 0.1, 0.7, 0.2], dtype=torch.float64)
+    second = torch.tensor([0.9, 0.4, 0.3, 0.1, 0.7, 0.4], dtype=torch.float64)
     return held, torch.stack([1 - second, second], 1).log().to(dtype)
 
 
@@ -453,3 +454,24 @@ def test_settings_of_classes_do_not_fit_links(flags, said, few, tmp_path, capsys
     words = ["run", "--dataset", few, "--task", "link-prediction", *flags, "--out", str(tmp_path / "new")]
     assert said in refused(words, capsys)
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_threshold_close_to_one_decides_what_is_predicted(dtype):
+    x, everyone = torch.tensor([[20.0], [21.0], [22.0], [23.0]]), torch.ones(4, dtype=torch.bool)
+    graph = Graph(x, torch.tensor([0, 0, 1, 1]), torch.empty(2, 0, dtype=torch.int64), ("no", "yes")).validate()
+    own = subgraph_of(graph, torch.arange(4), Split(everyone, everyone, everyone), 0, "symmetric")
+    card = replace(CARD, dtype=dtype)
+    w = as_they_are(card)
+    details = NodeClassification().details(GCN(1), w, stack([own], 2, dtype=getattr(torch, dtype)))
+    assert details["confusion"] == [[[2, 0], [0, 2]]]
+    assert predict(w, replace(card, threshold=details["threshold"][0]), graph).class_N.tolist() == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("share", "true", "metric"), [((0.0, 0.0, 0.2), (1, 1, 0), "macro-f1"), ((1 - 2**-53, 1.0), (0, 1), "accuracy")]
+)
+def test_the_best_threshold_where_shares_are_saturated(share, true, metric):
+    share, true = doubles(*share), torch.tensor(true) == 1
+    found = best_threshold(share, true, metric)
+    assert by_threshold(share, true, found, metric) >= by_threshold(share, true, 0.5, metric)

@@ -77,7 +77,7 @@ def train(
                 for name, leaf in new.items():
                     one[name][clients] = leaf
             step_K[clients] = steps
-            loss_K[clients] += lost * some.num_train_K / data.num_train_K[clients]
+            loss_K[clients] += lost * some.num_train_K / data.num_train_K[clients].clamp(min=1)
     return {"first": trees[1], "second": trees[2], "step": step_K}, loss_K
 
 
@@ -85,7 +85,10 @@ Of = Callable[[float | Tensor, slice], float | Tensor]
 
 
 def batches(data: Clients, seed: int, number: int, epoch: int, size: int) -> Iterator[tuple[Clients, Tensor]]:
-    """The training nodes of every client in batches of a random order of its own, and the clients that have one."""
+    """The training nodes of every client in batches of a random order of its own, and the clients that have one.
+
+    The first batch is everybody's: without training nodes it is a step as it is in full batch.
+    """
     rows = data.train_rows.cpu()
     owner_M = data.segments.owner_N.cpu()[rows]
     orders = []
@@ -93,8 +96,9 @@ def batches(data: Clients, seed: int, number: int, epoch: int, size: int) -> Ite
         own = rows[owner_M == position]
         order = numpy_stream(seed, "batches", client, number, epoch).permutation(len(own))
         orders.append(own[torch.from_numpy(order)])
-    for start in range(0, max(map(len, orders)), size):
-        clients = torch.tensor([at for at, order in enumerate(orders) if len(order) > start], device=data.device)
+    for start in range(0, max(1, *map(len, orders)), size):
+        having = [at for at, order in enumerate(orders) if len(order) > start or not start]
+        clients = torch.tensor(having, device=data.device)
         chosen = torch.cat([order[start : start + size].sort().values for order in orders])
         yield data.rows(chosen.to(data.device), clients), clients
 

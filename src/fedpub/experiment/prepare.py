@@ -40,11 +40,10 @@ def prepare(
         raise FedpubError(
             f"graph {graph.name!r} has no features to learn from; give its nodes some, such as their degree"
         )
-    graph = usable(plan, graph)
     step("partition", 0, None)
     clients = plan.experiment.clients  # none for natural ones
     parts = cached_partition(graph, plan.scenario, clients, plan.data_seed, plan.alpha)
-    divided = with_sets(plan, graph)
+    divided = with_sets(plan, usable(plan, graph))
     if plan.task.of_classes and plan.split != "published":
         check_learnable(divided)
     step("dividing", 0, None)

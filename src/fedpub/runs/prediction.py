@@ -64,6 +64,11 @@ def embeddings(weights: Tree, card: ModelCard, graph: Graph, own: Model | None =
 def _alone(card: ModelCard, net: Model, graph: Graph) -> Clients:
     """The graph as the only client, with no nodes for training, validation or test."""
     check_fits(card, graph)
+    if net.relational and not card.learns().of_pairs and graph.num_relations != card.relations:
+        raise FedpubError(
+            f"graph {graph.name!r} has {edges_of(graph.num_relations)}, but the model of {card.site!r} learnt from "
+            f"{edges_of(card.relations)}; import both with the same `directed` and `edge_type`"
+        )
     if not net.relational or card.learns().of_pairs:
         graph = alike(graph, f"the model of {card.site!r}")
     nobody = torch.zeros(graph.num_nodes, dtype=torch.bool)
@@ -83,6 +88,10 @@ def _alone(card: ModelCard, net: Model, graph: Graph) -> Clients:
         num_kinds=max(1, len(graph.kinds)),
     )
     return stack([own], len(card.classes), dtype=getattr(torch, card.dtype), steps=net.steps, propagates=net.propagates)
+
+
+def edges_of(relations: int) -> str:
+    return "edges of one kind and no direction" if relations == 1 else f"edges of {relations} kinds and directions"
 
 
 def check_fits(card: ModelCard, graph: Graph) -> None:

@@ -89,13 +89,15 @@ def best_threshold(share_M: Tensor, true_M: Tensor, metric: Metric) -> float:
     share_P, order = torch.sort(share_M.double(), descending=True)
     hit_P = torch.cumsum(true_M[order].double(), 0)
     last = torch.nonzero(share_P[1:] != share_P[:-1]).flatten()  # of the nodes that a threshold can put above it
-    above = torch.cat([last.new_tensor([-1]), last, last.new_tensor([len(share_P) - 1])])
+    everything = [len(share_P) - 1] if share_P[-1] > 0 else []
+    above = torch.cat([last.new_tensor([-1]), last, last.new_tensor(everything)])
     hit_T = torch.where(above >= 0, hit_P[above.clamp(min=0)], 0.0)
     wrong_T, all_hit, count = above + 1 - hit_T, float(hit_P[-1]), len(share_P)
     cells = (count - all_hit - wrong_T, wrong_T, all_hit - hit_T, hit_T)
     value_T = by_count(torch.stack(cells, 1).view(-1, 2, 2))[metric if metric not in RANKINGS else "macro-f1"]
     upper_T = torch.cat([share_P.new_ones(1), share_P[last], share_P[-1:]])  # no node is in lower .. upper
     lower_T = torch.cat([share_P[:1], share_P[last + 1], share_P.new_zeros(1)])
+    upper_T, lower_T = upper_T[: len(above)], lower_T[: len(above)]
     threshold_T = torch.where((lower_T <= EVEN) & (upper_T > EVEN), EVEN, (lower_T + upper_T) / 2)
     best = torch.nonzero(value_T >= value_T.max() - ROUNDING).flatten()
     return float(threshold_T[best[(threshold_T[best] - EVEN).abs().argmin()]])

@@ -139,8 +139,10 @@ class NodeClassification(NodeTask):
     def predict(
         self, model: Model, w: Tree, data: Clients, graph: Graph, classes: tuple[str, ...], pairs: Tensor | None
     ) -> Classes:
-        share_NC = torch.softmax(outputs(model, w, data), 1)
-        return Classes(decided(share_NC, torch.tensor(self.threshold)), share_NC, classes, graph, self.threshold)
+        logits_NC = outputs(model, w, data)
+        threshold = torch.tensor(self.threshold, dtype=torch.float64)
+        class_N = decided(torch.softmax(logits_NC.double(), 1), threshold)  # as precisely as it was chosen
+        return Classes(class_N, torch.softmax(logits_NC, 1), classes, graph, self.threshold)
 
     @torch.no_grad()
     def details(self, model: Model, w: Tree, data: Clients) -> Details:
@@ -231,10 +233,7 @@ def decided(share_MC: Tensor, threshold_M: Tensor) -> Tensor:
 
 def balanced(data: Clients) -> Tensor:
     """n / (classes present × n_c) of each client's training nodes, [K, C]; 0 for a class that it does not train on."""
-    rows, shape = data.train_rows, (data.num_clients, data.num_classes)
-    cell = data.segments.owner_N[rows] * data.num_classes + data.y_N[rows]
-    count = torch.zeros(shape[0] * shape[1], dtype=torch.float64, device=data.device)
-    count_KC = count.index_add(0, cell, torch.ones_like(cell, dtype=torch.float64)).view(shape)
+    count_KC = data.train_count_KC
     present_K, total_K = (count_KC > 0).sum(1, keepdim=True), count_KC.sum(1, keepdim=True)
     return torch.where(count_KC > 0, total_K / (present_K * count_KC.clamp(min=1)), 0.0).to(data.dtype)
 

@@ -45,6 +45,7 @@ class Clients:
     test_N: Tensor
     num_train_K: Tensor  # training examples: nodes, or edges for link prediction
     train_rows: Tensor  # the positions of the training nodes
+    train_count_KC: Tensor  # training nodes of each class, double; of all of them, also if these are some of the nodes
     seen_x_KF: Tensor  # bool: which columns of x a client has a value in; the others cannot affect its model
     seen_walks: tuple[Tensor, ...]  # the same of every one of the walks
     report: Report
@@ -137,6 +138,7 @@ class Clients:
             test_N=self.test_N[chosen],
             num_train_K=torch.zeros(count, dtype=torch.int64, device=self.device).index_add(0, owner_M, train_M.long()),
             train_rows=torch.nonzero(train_M).flatten(),
+            train_count_KC=self.train_count_KC if clients is None else self.train_count_KC[clients],
             target_NT=None if self.target_NT is None else self.target_NT[chosen],
             made={},
         )
@@ -226,6 +228,7 @@ def stack(
         test_N=test_N.to(device),
         num_train_K=torch.tensor([own.num_train for own in subgraphs], device=device),
         train_rows=torch.nonzero(train_N).flatten().to(device),
+        train_count_KC=torch.stack([_class_counts(own, num_classes) for own in subgraphs]).to(device),
         seen_x_KF=seen.to(device),
         seen_walks=tuple(seen_walks),
         report=report.to(device),
@@ -237,6 +240,11 @@ def stack(
         target_NT=torch.cat(targets).to(device, dtype) if targets else None,
         maps=tuple(maps),
     )
+
+
+def _class_counts(own: Subgraph, num_classes: int) -> Tensor:
+    known = own.y[own.train & (own.y >= 0)]
+    return torch.bincount(known, minlength=max(1, num_classes)).double()
 
 
 def walking_is_cheaper(subgraphs: list[Subgraph], steps: int, device: torch.device, dtype: torch.dtype) -> bool:

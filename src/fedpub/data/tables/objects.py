@@ -29,6 +29,7 @@ from fedpub.errors import FedpubError, unknown
 
 MASKS = {"train_mask": TRAIN, "val_mask": VALIDATION, "test_mask": TEST}
 PYG_KEYS = {"x", "y", "edge_index", "num_nodes", "name", "classes", "client", "client_names", "node_ids"}
+PYG_KEYS |= {"directed", "kinds", "target"}  # as `Graph.to_pyg` writes them
 ALWAYS_POSSIBLE = 1000  # classes or clients, for any number of nodes: a part of a data set may lack most of them
 
 
@@ -65,10 +66,11 @@ def from_pyg(data: Any, name: str = "graph", directed: bool = False) -> Graph:
             "correct edge_index"
         )
     y = y.to(torch.int64).clamp(min=-1)
-    if len(torch.unique(y[y >= 0])) < 2:
+    target, directed = _targets(data, len(y)), directed or bool(data.get("directed"))
+    if target is None and len(torch.unique(y[y >= 0])) < 2:
         raise FedpubError("the PyG Data has fewer than two classes in y; classification needs at least two")
-    count, labelled = int(y.max()) + 1, int((y >= 0).sum())
-    if count > max(ALWAYS_POSSIBLE, labelled):  # most of the classes could not be learnt
+    count, labelled = int(y.max()) + 1 if target is None else target.shape[1], int((y >= 0).sum())
+    if target is None and count > max(ALWAYS_POSSIBLE, labelled):  # most of the classes could not be learnt
         raise FedpubError(
             f"the PyG Data has the label {count - 1} in y, so {count:,} classes for {labelled:,} labelled nodes; "
             "number the classes from 0, as torch.unique(y, return_inverse=True)[1] does; -1 means no label"
@@ -76,7 +78,7 @@ def from_pyg(data: Any, name: str = "graph", directed: bool = False) -> Graph:
     used = {*PYG_KEYS, "edge_type"}
     weight_key, weight = _weights(data, ends_2E)
     kind = _kinds(data, ends_2E)
-    kinds = () if kind is None else tuple(map(str, range(int(kind.max()) + 1)))
+    kinds = _kind_names(data, kind)
     edges = _both_ways(Edges(ends_2E, weight, kind, directed), len(y))
     split = _split(data, len(y))
     used |= {weight_key} | (set(MASKS) if split is not None else set())
@@ -108,7 +110,28 @@ def from_pyg(data: Any, name: str = "graph", directed: bool = False) -> Graph:
         kind=edges.kind,
         kinds=kinds,
         split=split,
+        target=target,
     ).validate()
+
+
+def _targets(data: Any, num_nodes: int) -> Tensor | None:
+    if data.get("target") is None:
+        return None
+    target = _tensor("target", data.target)
+    if target.dim() != 2 or len(target) != num_nodes or not target.is_floating_point():
+        raise FedpubError(
+            f"the PyG Data has target of shape {list(target.shape)} and type {target.dtype}; give each of the "
+            f"{num_nodes} nodes its numbers, [N, T], or leave it out"
+        )
+    return target.to(torch.float64)
+
+
+def _kind_names(data: Any, kind: Tensor | None) -> tuple[str, ...]:
+    if kind is None:
+        return ()
+    count, names = int(kind.max()) + 1 if len(kind) else 0, data.get("kinds")
+    named = isinstance(names, list | tuple) and len(names) >= count and all(isinstance(one, str) for one in names)
+    return tuple(names) if named else tuple(map(str, range(count)))
 
 
 def _weights(data: Any, ends_2E: Tensor) -> tuple[str, Tensor | None]:
