@@ -95,3 +95,12 @@ def test_a_client_of_flower_s_trains_as_one_of_the_loop_does():
     after = flower.train_one(experiment, 3, None, before)
     moved = (after["classifier.bias"] - before["classifier.bias"]).abs()
     assert float(moved.max()) == pytest.approx(experiment.lr, rel=1e-3)
+
+
+def test_models_are_compared_with_the_first(capsys):
+    words = ["bench", "models", "--clients", "3", "--hidden", "8", "--repeats", "1", "--models", "hops", "gcn"]
+    assert main([*words, "--json"]) == 0
+    hops, gcn = json.loads(capsys.readouterr().out)
+    assert (hops["name"], hops["versus"], hops["ratio"]) == ("hops", "hops", 1)
+    assert gcn["ratio"] == pytest.approx(hops["seconds_per_round"] / gcn["seconds_per_round"])
+    assert main([*words[:-3], "--repeats", "0"]) == 2

@@ -8,6 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -161,6 +162,14 @@ def test_the_examples_of_the_verbs(tmp_path, monkeypatch, capsys):
     assert "already exists; choose another --folder" in capsys.readouterr().err
     assert main(["site", "start", "--folder", "hospital-a", "--id", "hospital-b"]) == 2
     assert "is the folder of 'hospital-a'" in capsys.readouterr().err
+    before = (tmp_path / "hospital-a" / "site.json").read_text()
+    for device in ("tpu", *(["cuda"] if not torch.cuda.is_available() else [])):
+        assert main(["site", "start", "--folder", "hospital-a", "--device", device, "--no-wait"]) == 2
+        assert f"{device}" in capsys.readouterr().err
+    assert (tmp_path / "hospital-a" / "site.json").read_text() == before
+    config = SiteConfig.load(tmp_path / "hospital-a")
+    replace(config, device="cuda").save(tmp_path / "hospital-a")
+    assert SiteConfig.load(tmp_path / "hospital-a").device == "cuda", "until another is given"
 
 
 def site_words(tmp_path: Path, capsys) -> tuple[int, str]:

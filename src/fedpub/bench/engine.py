@@ -86,5 +86,31 @@ def bench_methods(
     ]
 
 
+def bench_models(
+    dataset: str,
+    scenario: str,
+    clients: int,
+    method: str,
+    models: tuple[str, ...],
+    hidden: int,
+    repeats: int,
+    device: str,
+    root: Path | None,
+) -> list[Timing]:
+    """Seconds per round of a method with each model, all equally wide, compared with the first model."""
+    if repeats < 1:
+        raise FedpubError(f"`repeats={repeats}` is not possible; give 1 or more")
+    if not models:
+        raise FedpubError("there is nothing to time; name one model or more with `models`")
+    contenders: dict[str, Iterator[object]] = {}
+    for model in dict.fromkeys(models):
+        asked = Experiment(dataset, scenario, clients, method, model=model, hidden=hidden, defence="none")
+        plan = replace(asked, epochs=1, device=device).resolve()
+        contenders[model] = _rounds(plan, prepare(plan, root).federation)
+    medians = in_turns(contenders, repeats, torch.device(device))
+    first = models[0]
+    return [Timing(model, clients, taken, medians[first] / taken, first) for model, taken in medians.items()]
+
+
 def _rounds(plan: Plan, federation: Federation) -> Iterator[object]:
     return simulate(plan.algorithm, plan.context, federation, rounds=10**6)

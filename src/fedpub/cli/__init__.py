@@ -39,6 +39,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "status": ("coordinator:status", "progress of a federation"),
     "bench engine": ("bench:engine", "seconds per round, against a plain loop with PyG layers"),
     "bench methods": ("bench:methods", "seconds per round of every method, against FedAvg"),
+    "bench models": ("bench:models", "seconds per round of every model, against twin"),
     "bench aggregate": ("bench:aggregate", "FED-PUB's server step over all clients, and over the most similar"),
     "bench partition": ("bench:partition", "time to divide a graph with a million edges"),
     "bench scale": ("bench:scale", "cost per client with thousands of clients"),

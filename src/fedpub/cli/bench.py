@@ -9,7 +9,7 @@ from rich.table import Table
 
 from fedpub.algorithms import METHODS
 from fedpub.bench.aggregate import bench_aggregate
-from fedpub.bench.engine import bench_engine, bench_methods
+from fedpub.bench.engine import bench_engine, bench_methods, bench_models
 from fedpub.bench.partition import bench_partition
 from fedpub.bench.robust import ATTACKS, DEFENCES, Attacked, bench_robust
 from fedpub.bench.scale import bench_scale
@@ -61,6 +61,30 @@ def methods(
     """
     found = bench_methods(dataset, scenario, clients, methods, repeats, device, data_root)
     show_timings(found, "times FedAvg's speed", json)
+
+
+def models(
+    dataset: str = "communities",
+    scenario: str = "disjoint",
+    clients: int = 10,
+    method: str = "fedpub",
+    models: tuple[str, ...] = ("twin", "gcn", "sage", "hops"),
+    hidden: int = 64,
+    repeats: int = 15,
+    device: str = "cpu",
+    data_root: Path | None = None,
+    json: JsonFile = None,
+) -> None:
+    """Seconds per round of a method with every model, compared with the first model in the same run.
+
+    Example: fedpub bench models --dataset communities --clients 5 --repeats 2 --models twin hops
+
+    Args:
+        models: Models to time; the first is what the others are compared with.
+        repeats: Rounds to time after two warm-up rounds; the median counts.
+    """
+    found = bench_models(dataset, scenario, clients, method, models, hidden, repeats, device, data_root)
+    show_timings(found, f"times the speed of {found[0].versus}", json)
 
 
 def aggregate(
