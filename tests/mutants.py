@@ -746,6 +746,20 @@ TABLE = (
         "cli/test_run.py::test_what_a_model_cannot_use_of_the_edges_is_said_once",
     ),
     M(
+        "links-predicted-with-weights",
+        "runs/prediction.py",
+        "weighted=not card.learns().of_pairs)",
+        "weighted=True)",
+        "federation/test_hops_at_sites.py::test_links_use_no_weights_in_training_nor_in_prediction",
+    ),
+    M(
+        "every-model-needs-the-same-edges",
+        "federation/preparation.py",
+        "if self.plan.relational else 1",
+        "if True else 1",
+        "federation/test_hops_at_sites.py::test_a_gcn_does_not_ask_sites_for_the_same_directions",
+    ),
+    M(
         "gcn-of-the-first-relation",
         "experiment/prepare.py",
         "with_sets(plan, usable(plan, graph))",
@@ -755,8 +769,8 @@ TABLE = (
     M(
         "unused-kinds-unsaid",
         "data/graph.py",
-        'for what, given in (("directions", graph.directed), ("kinds", graph.kind is not None)) if given]',
-        'for what, given in (("directions", graph.directed),) if given]',
+        '"kinds": graph.kind is not None}',
+        '"kinds": False}',
         "data/tables/test_objects.py::test_what_a_model_does_not_use_of_edges_is_said",
     ),
     M(

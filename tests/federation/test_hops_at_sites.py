@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,10 @@ from fedpub.algorithms import METHODS
 from fedpub.data.graph import Edges, Graph, arranged
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
+from fedpub.federation.coordinator import Coordinator
+from fedpub.federation.known import Known
+from fedpub.federation.part import OwnGraph
+from fedpub.federation.site import Site
 from fedpub.runs.prediction import predict
 from fedpub.runs.simulated import run
 from fedpub.store.model_files import load_model
@@ -110,3 +116,40 @@ def test_a_graph_with_other_relations_is_refused(learnt_with, model, graph_file,
     (other,) = files.keys() - {learnt_with}
     with pytest.raises(FedpubError, match="edges"):
         predict(weights, card, Graph.load(Path(files[other])))
+
+
+def test_a_gcn_does_not_ask_sites_for_the_same_directions(graph_file, tmp_path):
+    """One of two sites has directed edges: a model that treats all edges alike does not mind, another one does."""
+    plain = Graph.load(Path(graph_file))
+    files = {}
+    for client in range(2):
+        own = replace(plain.subgraph(torch.nonzero(plain.client == client).flatten()), client=None, client_names=())
+        files[f"site-{client}"] = tmp_path / f"{client}.graph"
+        replace(own, directed=client == 1).validate().save(files[f"site-{client}"])
+
+    def hello(model: str) -> Known:
+        sites = [Site(tmp_path / model / name, name, partial(OwnGraph, file)) for name, file in files.items()]
+
+        def asked(messages: Mapping[int, bytes], deadline: float) -> dict[int, bytes]:
+            return {client: sites[client].answer(message) for client, message in messages.items()}
+
+        plan = replace(small(graph_file, "local", model=model, rounds=1), clients=2, scenario="random")
+        return Coordinator(plan, "0" * 16, list(files), asked, tmp_path / model).preparation.hello()
+
+    assert hello("gcn").relations == 1
+    with pytest.raises(FedpubError, match="has 2 relations and 'site-0' 1: all sites need edges of the same kinds"):
+        hello("sage")
+
+
+def test_links_use_no_weights_in_training_nor_in_prediction(graph_file, tmp_path):
+    plain = Graph.load(Path(graph_file))
+    weighted = replace(plain, weight=1.0 + torch.arange(plain.edges.shape[1], dtype=torch.float64)).validate()
+    weighted.save(tmp_path / "weighted.graph")
+    asked = small(str(tmp_path / "weighted.graph"), "local", model="hops", task="link-prediction", rounds=1)
+    with pytest.warns(UserWarning, match="link prediction treats all edges of graph 'tiny' alike: their weights are"):
+        run(asked, tmp_path / "run")
+    weights, card = model_of_run(tmp_path / "run", 0)
+    pairs = torch.tensor([[0, 1, 2], [3, 4, 5]])
+    with pytest.warns(UserWarning, match="their weights are not used"):
+        found = predict(weights, card, weighted, pairs)
+    assert found.table()["probability"].tolist() == predict(weights, card, plain, pairs).table()["probability"].tolist()

@@ -402,12 +402,15 @@ def merged(graph: Graph) -> Graph:
     return replace(graph, edges=own.ends, weight=own.weight, directed=False, kind=None, kinds=())
 
 
-def alike(graph: Graph, user: str) -> Graph:
-    """The merged graph, and a note if that makes a difference, for a user that treats all edges alike."""
-    lost = [what for what, given in (("directions", graph.directed), ("kinds", graph.kind is not None)) if given]
-    if lost:
-        note(f"{user} treats all edges of graph {graph.name!r} alike: their {' and '.join(lost)} are not used")
-    return merged(graph)
+def alike(graph: Graph, user: str, weighted: bool = True) -> Graph:
+    """The merged graph, and a note if that makes a difference, for a user that treats all edges alike, whether or not
+    it uses their weights."""
+    found = {"directions": graph.directed, "kinds": graph.kind is not None}
+    found["weights"] = graph.weight is not None and not weighted
+    if lost := [what for what, given in found.items() if given]:
+        listed = " and ".join([", ".join(lost[:-1]), lost[-1]] if lost[:-1] else lost)
+        note(f"{user} treats all edges of graph {graph.name!r} alike: their {listed} are not used")
+    return merged(graph if weighted else replace(graph, weight=None))
 
 
 def largest_component(graph: Graph) -> Graph:

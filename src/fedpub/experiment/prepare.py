@@ -13,7 +13,7 @@ from fedpub.data.graph import Graph, alike
 from fedpub.engine.simulate import Federation
 from fedpub.errors import FedpubError
 from fedpub.experiment.defaults import usual_ratios
-from fedpub.experiment.plan import Plan
+from fedpub.experiment.plan import OBJECT, Plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,9 @@ def usable(plan: Plan, graph: Graph) -> Graph:
     """The graph with those directions and kinds of edges that the plan can use; what it cannot use is said."""
     if plan.relational:
         return graph
-    return alike(graph, "link prediction" if plan.task.of_pairs else f"the model {plan.experiment.model}")
+    if plan.task.of_pairs:
+        return alike(graph, "link prediction", weighted=False)
+    return alike(graph, f"the model {str(plan.experiment.model).removeprefix(OBJECT)}")
 
 
 def with_sets(plan: Plan, graph: Graph) -> Graph:

@@ -22,10 +22,8 @@ from fedpub.federation.validate.upload import wrong_values
 from fedpub.federation.wire import Envelope, encode
 
 # What all sites must have in common, and what that means for their data.
-SAME = (
-    ("features", "all sites need the same columns in the same order"),
-    ("relations", "all sites need edges of the same kinds, directed or not"),
-)
+SAME_FEATURES = ("features", "all sites need the same columns in the same order")
+SAME_EDGES = ("relations", "all sites need edges of the same kinds, directed or not")
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +62,8 @@ class Preparation:
     def hello(self) -> Known:
         requests, sites = self.requests, self.requests.sites
         answers = requests.ask_all("hello", lambda _: Envelope("hello", {"run": self.run}))
-        features, relations = (self._same(answers, sites, *what) for what in SAME)
+        features = self._same(answers, sites, *SAME_FEATURES)
+        relations = self._same(answers, sites, *SAME_EDGES) if self.plan.relational else 1
         classes: dict[str, None] = {}
         for client in requests.everyone:
             classes |= dict.fromkeys(answers[client].fields["classes"])

@@ -78,7 +78,8 @@ def tables(runs: Sequence[Loaded]) -> list[TaskTable]:
     for task in dict.fromkeys(place.task for place in sorted(names)):
         mine = [one for one in runs if one.place.task == task]
         lines = [line for place in sorted(names) if place.task == task for line in _cell_lines(mine, place, names)]
-        cells, words = len({line.place for line in lines}), TASKS[task].baseline_title
+        titles = (beside[0] for one in mine if one.summary and (beside := baseline_of(one.summary)))
+        cells, words = len({line.place for line in lines}), next(titles, TASKS[task].baseline_title)
         averages = _averages(mine, lines, reference(mine))
         found.append(TaskTable(task, metric_of(mine), cells, words, reference(mine), lines, averages))
     return found

@@ -70,7 +70,7 @@ def _alone(card: ModelCard, net: Model, graph: Graph) -> Clients:
             f"{edges_of(card.relations)}; import both with the same `directed` and `edge_type`"
         )
     if not net.relational or card.learns().of_pairs:
-        graph = alike(graph, f"the model of {card.site!r}")
+        graph = alike(graph, f"the model of {card.site!r}", weighted=not card.learns().of_pairs)
     nobody = torch.zeros(graph.num_nodes, dtype=torch.bool)
     own = Subgraph(
         id=0,

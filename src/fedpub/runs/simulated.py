@@ -129,8 +129,7 @@ def _run(
         plan.rounds,
         store,
         lambda record, details: (
-            record.summary(ctx.task.metric_title, sizes, cost, (ctx.task.baseline, unlearnt))
-            | decided(ctx.task, details)
+            record.summary(ctx.task.metric_title, sizes, cost, (ctx.task.beside, unlearnt)) | decided(ctx.task, details)
         ),
         replace(keeping, details=lambda models: details_of(models, ctx, federation)),
         on_round,

@@ -75,6 +75,11 @@ class Task(Protocol):
     steady: ClassVar[bool] = False  # whether all steps of its loss are the same operations and read no values
 
     @property
+    def beside(self) -> str:
+        """The baseline of the metric by its name."""
+        return self.baseline
+
+    @property
     def metric(self) -> str:
         """The value that runs are compared by: a setting, or the same in all runs."""
         raise NotImplementedError

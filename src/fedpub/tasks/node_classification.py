@@ -64,6 +64,10 @@ class NodeClassification(NodeTask):
     of_classes: ClassVar[bool] = True
     steady: ClassVar[bool] = True
 
+    @property
+    def beside(self) -> str:
+        return "chance" if self.metric in RANKINGS else self.baseline
+
     def known(self, graph: Graph) -> Tensor:
         known_N = graph.y >= 0
         if graph.target is not None and not bool(known_N.any()):

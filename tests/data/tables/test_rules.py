@@ -233,6 +233,15 @@ def test_lists_are_bags_of_numbers_or_vectors() -> None:
 # What is learnt, and by which nodes
 
 
+def test_a_number_twice_in_a_bag_counts_twice() -> None:
+    write()
+    table = {"id": ["a", "b", "c"], "label": ["u", "v", "u"], "bag": [[99, 5, 99], [], [1]]}
+    pq.write_table(pa.table(table), "nodes.parquet")
+    found = from_tables([Path("nodes.parquet")], [Path("edges.csv")], id_column="id", label_column="label").graph
+    assert found.x.layout == torch.sparse_csr
+    assert features(found)[0, [5, 99]].tolist() == [1, 2]
+
+
 def test_several_labels() -> None:
     write("id,x,spam,bot\na,1,1,true\nb,2,0,\nc,3,,false\n")
     graph = load("--labels", "spam", "bot")

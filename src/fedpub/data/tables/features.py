@@ -155,7 +155,9 @@ def _listed(column: Column, table: Table) -> Any:
     length = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     ends = np.concatenate([[0], np.cumsum(length)])
     ones = np.ones(len(found), dtype=np.float32)
-    return sp.csr_matrix((ones, found.astype(np.int64), ends), shape=(len(table), column.size))
+    bags = sp.csr_matrix((ones, found.astype(np.int64), ends), shape=(len(table), column.size))
+    bags.sum_duplicates()  # a number that is twice in a list counts twice
+    return bags
 
 
 def _standardised(column: Column, found: Floats) -> Floats:

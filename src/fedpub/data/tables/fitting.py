@@ -113,7 +113,7 @@ def _fit_category(table: Table, name: str, missing: Rule, asked: bool = False) -
             )
         return (
             f"left out: text with {count:,} different values, more than {MAX_CATEGORIES}; group them, or hash them "
-            f"into a number of features, such as {name}=64"
+            f"into a number of features with hash {name}=64"
         )
     found = values.codes(table, texts, categories, name, missing, way_out)
     if count == 0:

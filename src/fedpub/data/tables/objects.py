@@ -188,8 +188,8 @@ def _both_ways(given: Edges, num_nodes: int) -> Edges:
     if len(different):
         u, v = edges.ends[:, different[0]].tolist()
         raise FedpubError(
-            f"the PyG Data has different weights for the edge between {u} and {v}; keep both directions with "
-            "directed=True, or give both the same weight"
+            f"the PyG Data has different weights for the edge between {u} and {v}; keep both directions by "
+            "data.directed = True, or give both the same weight"
         )
     return edges
 
