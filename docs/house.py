@@ -21,7 +21,7 @@ FLOORS: dict[str, dict[str, str]] = {
         "federation": "coordinator and site: messages, validation, joining, audit; any transport",
     },
     "run": {
-        "runs": "the loop over rounds; simulation, comparison, prediction, tracking",
+        "runs": "the loop over rounds; simulation, comparison, sweep, prediction, tracking",
         "store": "the run directory, its rows and checkpoints; model files",
         "experiment": "Experiment (what is asked for) and Plan (everything decided, built once)",
     },
@@ -29,7 +29,7 @@ FLOORS: dict[str, dict[str, str]] = {
         "engine": "the simulator: all clients in one process, stacked; memory; defences",
         "algorithms": "one file per method, and the protocol and training that they share",
         "tasks": "classes, labels or numbers of nodes, and links: division, loss, metrics",
-        "models": "GCN, GraphSAGE, twin; wrappers; proxy graphs",
+        "models": "GCN, GraphSAGE, twin, hops, your modules; wrappers; proxy graphs",
     },
     "build on": {
         "data": "graphs and datasets; your own tables; clients, subgraphs, stacks",
