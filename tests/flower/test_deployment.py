@@ -99,6 +99,7 @@ def test_one_command_is_a_federation_that_leaves_nothing_behind(tmp_path, capsys
     expected = run(Experiment(clients=2, rounds=1, hidden=8), tmp_path / "simulated")
     names = {path.name for path in (tmp_path / "simulated").iterdir()}
     assert names <= {path.name for path in out.iterdir()}
+    assert RunDirectory(out).details() == RunDirectory(tmp_path / "simulated").details()  # confusion matrices
     assert RunDirectory(out).summary()["test"] == pytest.approx(expected.summary["test"], abs=5e-5)
     wait_for(lambda: not processes_in(tmp_path), 30)
     folder = str(out / "deployment" / "coordinator")

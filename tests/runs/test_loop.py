@@ -14,6 +14,7 @@ from fedpub.engine.rounds import Round, Snapshot
 from fedpub.runs.loop import Keeping, run_rounds
 from fedpub.store.memory import Memory
 from fedpub.store.record import Row
+from fedpub.tasks.base import Details
 
 VALUES = (0.5, 0.7, 0.6, 0.7)  # of validation: round 2 is the best
 
@@ -42,6 +43,7 @@ class Told(Memory):
     """What a store is told, in order."""
 
     said: list[Any] = field(default_factory=list)
+    details: Details = field(default_factory=dict)
 
     def append(self, measured: Round, seconds: float) -> Row:
         self.said.append(f"row {measured.snapshot.round}")
@@ -50,7 +52,8 @@ class Told(Memory):
     def checkpoint(self, snapshot: Snapshot, best: Tree) -> None:
         self.said.append(f"checkpoint {snapshot.round}, best {weight(best)}")
 
-    def finish(self, summary: dict[str, Any], best: Tree, keep_checkpoint: bool) -> None:
+    def finish(self, summary: dict[str, Any], best: Tree, details: Details, keep_checkpoint: bool) -> None:
+        self.details = details
         self.said.append(f"finish {summary['best_round']}, best {weight(best)}, kept {keep_checkpoint}")
 
 
@@ -63,7 +66,7 @@ def played(store: Told, *values: float, **named: Any) -> dict[str, Any]:
         rounds_of(*values),
         len(values),
         store,
-        lambda record: record.summary("accuracy", [1]),
+        lambda record, details: record.summary("accuracy", [1]) | {"thresholds": details.get("threshold")},
         Keeping(**named),
         lambda row, rounds: store.said.append(f"told {row.round} of {rounds}"),
     )
@@ -107,8 +110,26 @@ def test_a_resumed_run_keeps_the_model_of_a_better_round_before():
     store.record.append(before.record.rows[0])
     later = (one for number, one in enumerate(rounds_of(*VALUES), 1) if number > 1)
     kept = {"w": torch.ones(1)}
-    run_rounds(later, 4, store, lambda record: record.summary("accuracy", [1]), Keeping(personal=personal), None, kept)
+    summarise = lambda record, details: record.summary("accuracy", [1])  # noqa: E731
+    run_rounds(later, 4, store, summarise, Keeping(personal=personal), None, kept)
     assert store.said[-1] == "finish 1, best 1.0, kept False"
+
+
+def test_details_are_those_of_the_model_that_is_kept():
+    store, asked = Told(), []
+
+    def details(models: Tree) -> Details:
+        asked.append(weight(models))
+        return {"threshold": [0.25]}
+
+    summary = played(store, *VALUES, personal=personal, details=details)
+    assert asked == [2.0]
+    assert store.details == {"threshold": [0.25]}
+    assert summary["thresholds"] == [0.25]
+    without = Told()
+    assert played(without, *VALUES, details=details)["thresholds"] is None
+    assert asked == [2.0]
+    assert without.details == {}
 
 
 @pytest.mark.parametrize(

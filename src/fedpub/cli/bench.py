@@ -80,6 +80,8 @@ def models(
     Example: fedpub bench models --dataset communities --clients 5 --repeats 2 --models twin hops
 
     Args:
+        method: Method.
+        hidden: Width of the models.
         models: Models to time; the first is what the others are compared with.
         repeats: Rounds to time after two warm-up rounds; the median counts.
     """

@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from fedpub.core.files import write_tensors
 from fedpub.data.clients.subgraph_files import write_subgraph
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment, Plan
@@ -25,6 +24,7 @@ from fedpub.flower.sites import AUTHORITY, PIECE, SiteConfig
 from fedpub.runs.loop import OnRound
 from fedpub.runs.simulated import Result
 from fedpub.store.directory import RunDirectory, read_rows
+from fedpub.store.model_card import DETAILS
 from fedpub.store.model_files import load_model
 from fedpub.store.record import Record
 from fedpub.store.run_models import unsettled
@@ -88,13 +88,15 @@ def deploy_local(
         stack.callback(stop, processes)
         with Running(coordinator) as running:
             summary = running.wait(on_round, on_event)
-        _collect_models(place, sites, summary, plan)
+        _collect_models(RunDirectory(place), sites, summary, plan)
         return Result(summary, Record(read_rows(place)), out, ready.idle)
 
 
-def _collect_models(place: Path, sites: list[Path], summary: dict[str, Any], plan: Plan) -> None:
-    """Write the sites' models to one file, like a simulation: only here are all sites on one machine."""
+def _collect_models(store: RunDirectory, sites: list[Path], summary: dict[str, Any], plan: Plan) -> None:
+    """Write the sites' models and their details to one file each, like a simulation: only here are all sites on one
+    machine."""
     models = [load_model(folder / "model") for folder in sites if (folder / "model").is_dir()]
     if len(models) == len(sites):
-        header = {"round": str(summary["best_round"])}
-        write_tensors(place / "models.safetensors", unsettled(models, plan), header)
+        found = {name: [getattr(card, name) for _, card in models] for name in DETAILS}
+        details = {name: values for name, values in found.items() if any(one is not None for one in values)}
+        store.keep(unsettled(models, plan), details, summary["best_round"])

@@ -212,14 +212,18 @@ class RunDirectory:
         """Write the result and any models with their details; files that only a resumed run needs are removed unless
         `keep_checkpoint`."""
         self._write_relations()
-        if best:
-            write_tensors(self.path / "models.safetensors", best, {"round": str(summary["best_round"])})
-        if details:
-            write_text(self.path / "details.json", json.dumps(details) + "\n")
+        self.keep(best, details, summary["best_round"])
         write_text(self.path / "summary.json", json.dumps(summary, indent=2) + "\n")
         if not keep_checkpoint:
             shutil.rmtree(self.path / "checkpoint", ignore_errors=True)
             self.setup_file.unlink(missing_ok=True)
+
+    def keep(self, best: Tree, details: Details, number: int) -> None:
+        """Write the clients' models of a round, if there are any, and their details."""
+        if best:
+            write_tensors(self.path / "models.safetensors", best, {"round": str(number)})
+        if details:
+            write_text(self.path / "details.json", json.dumps(details) + "\n")
 
     def _truncate(self, last: int) -> None:
         """Drop the rows after a round, which will be computed again."""

@@ -22,6 +22,7 @@ from fedpub.version import __version__
 
 FORMAT = "fedpub-model-1"
 WIDEST = 2**28  # no model is wider
+DETAILS = ("threshold", "confusion")  # what a task finds out about a kept model, if anything
 
 
 @dataclass(frozen=True)
@@ -118,13 +119,8 @@ class ModelCard:
                 f"{path} describes no model of fedpub (its format is {found!r}, not {FORMAT!r}); give another folder"
             )
         known = {one.name for one in fields(ModelCard)}
-        content = {
-            "hops": 2,
-            "layers": 1,
-            "relations": 1,
-            "threshold": None,
-            "confusion": None,
-        } | content  # as in cards of earlier versions
+        earlier = {"hops": 2, "layers": 1, "relations": 1} | dict.fromkeys(DETAILS)  # versions did not write these
+        content = earlier | content
         if different := sorted(known ^ content.keys()):
             what = "lacks" if different[0] in known else "has the unknown entry"
             raise FedpubError(f"{path} {what} {different[0]!r}; save the model again")
