@@ -64,7 +64,7 @@ def write_runs(jobs: Iterable[Job], found: Outcomes, folder: Path) -> Path:
 
 ASKED = (
     "task", "dataset", "scenario", "clients", "method", "model", "hidden", "dropout", "seed", "data_seed", "rounds",
-    "epochs", "weight_decay",
+    "epochs", "weight_decay", "hops", "layers",
 )  # fmt: skip
 MEASURED = (
     "test", "val", "val_loss", "best_round", "level_rounds", "majority", "weighted_test", "worst_client_test",
