@@ -634,8 +634,8 @@ TABLE = (
     M(
         "old-card-refused",
         "store/model_card.py",
-        '            "threshold": None,\n',
-        "",
+        " | dict.fromkeys(DETAILS)  # versions",
+        "  # versions",
         "tasks/test_imbalance.py::test_a_card_of_a_version_without_thresholds_is_read",
     ),
     # graphs from objects
