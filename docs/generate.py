@@ -308,10 +308,10 @@ MEANING = {
     "weights": "the client's weights after local training",
     "size": "its number of training examples",
     "base": "the weights below the classifier",
-    "active": "which entries of the weights are sent: those whose mask is not zero",
+    "active": "which of these entries are sent",
     "embedding": "the mean output of its model on the random proxy graph",
-    "alone_val": "the validation accuracy of the model that it trains alone",
-    "alone_loss": "the validation loss of that model",
+    "functions": "the change of its model's outputs on the random proxy graph, of a model that it has trained alone",
+    "scores": "seven numbers: its models' validation values, Local's loss, and which model it uses",
     "personal": "its masked weights, from which the server computes the embedding",
     "labels": "how many training nodes of each class it has",
     "features": "the features of its nodes, in the clear",
@@ -321,6 +321,11 @@ MEANING = {
     "gradient": "the gradient of another client's head, scored against neighbours here",
     "nodes": "related nodes of other clients",
     "wanted": "which of its nodes other clients need",
+}
+# What a client receives in a round and is not an average of weights.
+RECEIVED = {
+    "phase": "whether it trains alone, with everybody or in its community",
+    "means": "the means of the clients' `scores`",
 }
 # As the page calls it: the method, its options, and how the graph is divided.
 SENDERS: dict[str, tuple[str, dict[str, Any], str, int | None]] = {
@@ -339,6 +344,8 @@ SENDERS: dict[str, tuple[str, dict[str, Any], str, int | None]] = {
     "fedgnn --scenario overlapping": ("fedgnn", {}, "overlapping", 20),
     # Every round of the set-up sends the same: one is watched, and counted as often as there are by default.
     "fedsage": ("fedsage", {"generator_epochs": 1, "generator_rounds": 1}, "natural", None),
+    "fedpub-plus, first five rounds": ("fedpub-plus", {}, "natural", None),
+    "fedpub-plus, later rounds": ("fedpub-plus", {"given": ",".join("01230" * 4)}, "natural", None),
 }
 NARROW = 8  # how many times narrower than usual the models are
 
@@ -413,7 +420,7 @@ def watched(method: str, options: dict[str, Any], scenario: str, clients: int | 
         _repeat(traffic, type(held.algorithm)().generator_rounds)
     for way, moments in (("sent", traffic.up), ("received", traffic.down)):
         for _, name in moments:
-            if name not in MEANING:
+            if name not in MEANING | RECEIVED:
                 raise SystemExit(f"{method} {way} {name!r}: say in docs/generate.py what that is")
     if undeclared := {name for _, name in traffic.up} - traffic.declared:
         raise SystemExit(f"{method} sent {undeclared}, which it does not declare")
@@ -477,7 +484,7 @@ def received() -> str:
         for moment in ("setup", "round"):
             for (when, part), sizes in sorted(one.down.items()):
                 if when == moment:
-                    whose = "its average" if moment == "round" else MEANING[part]
+                    whose = RECEIVED.get(part, "its average") if moment == "round" else MEANING[part]
                     times = "every round" if moment == "round" else f"before, {len(sizes)} ×"
                     rows.append((f"`{name}`", times, f"`{part}`", whose, f"{sum(sizes):,}"))
     return table(("method", "when", "part", "what it is", "bytes in all"), rows, (4,))

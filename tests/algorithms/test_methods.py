@@ -786,7 +786,8 @@ UPLOADS: dict[Algorithm, set[str]] = {
     FedPub(proxy="feature"): {"weights", "active", "embedding"},
     FedPub(communities="explicit"): {"weights", "active", "embedding"},
     FedPub(lambda1=0.0): {"weights", "active", "embedding"},
-    METHODS["fedpub-plus"](): {"weights", "active", "embedding", "alone_val", "alone_loss"},
+    FedPubPlus(): {"weights", "active", "functions", "scores"},
+    FedPubPlus(grouping=False): {"weights", "active", "scores"},
 }
 
 
@@ -813,11 +814,14 @@ def test_an_upload_looks_as_the_method_declares(method: Algorithm, task: Task) -
 def test_a_message_holds_what_is_declared_and_nothing_else(method: Algorithm, names: set[str]) -> None:
     own, up = local_steps(method, context())
     assert up.names == method.uploads == names
+    # FED-PUB-plus sends a model that it shares, and never the one with masks; which entries is tested with the method.
+    shared = "community_weights" if getattr(method, "grouping", False) else "everyone_weights"
+    plus = isinstance(method, FedPubPlus)
     if "weights" in up:
-        assert_trees_equal(up["weights"], own["weights"])
+        assert_trees_equal(up["weights"], own[shared if plus else "weights"])
     if "size" in up:
         assert up["size"].tolist() == [2, 3, 1]
-    if up.sent:
+    if up.sent and not plus:
         assert_trees_equal(up.sent, tree_map(lambda mask: mask != 0, own["masks"]))
     if "labels" in up:
         assert up["labels"].tolist() == [[1, 1, 0], [0, 1, 2], [0, 1, 0]], "of training nodes alone"
@@ -916,10 +920,10 @@ def test_bytes_of_a_round() -> None:
 
 @pytest.mark.parametrize(
     "method",
-    [FedPub(tau=3.0, lambda1=0.5, lambda2=0.1), FedPubPlus(tau=3.0, lambda1=0.5, choose=False, scarce=0.2)],
+    [FedPub(tau=3.0, lambda1=0.5, lambda2=0.1), FedPubPlus(lambda1=0.5, fallback=False, grouping=False)],
     ids=["one speed", "each client's own"],
 )
-def test_a_few_clients_at_a_time_give_the_same(method: FedPub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_few_clients_at_a_time_give_the_same(method: Algorithm, monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps are taken for parts of the clients that fit into a cache; here one client at a time, in three epochs."""
     ctx = context(epochs=3, dropout=0.5)
     together, up = local_steps(method, ctx)
@@ -934,7 +938,7 @@ def test_methods_that_look_at_values_say_so() -> None:
     """A GPU would fail to record it."""
     steady = (FedAvg(), FedPub(), FedPub(measure="gradient"), FedPub(official=True))
     assert not any(looks_at_values(method) for method in steady)
-    looking = (GCFL(), FedPub(measure="label"), FedPub(proxy="feature"), FedPub(neighbours=2))
+    looking = (GCFL(), FedPubPlus(), FedPub(measure="label"), FedPub(proxy="feature"), FedPub(neighbours=2))
     assert all(looks_at_values(method) for method in looking)
 
 

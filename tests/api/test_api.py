@@ -567,7 +567,7 @@ class Halfway:
     ("call", "said"),
     [
         (lambda: fedpub.run(taau=1), "unknown keyword of fedpub.run 'taau': did you mean tau"),
-        (lambda: fedpub.run(method="fedavg", tau=1), "tau is an option of fedpub and fedpub-plus, not of fedavg"),
+        (lambda: fedpub.run(method="fedavg", tau=1), "tau is an option of fedpub, not of fedavg"),
         (lambda: fedpub.run(round=1), "unknown keyword of fedpub.run 'round': did you mean rounds"),
         (lambda: fedpub.run(outt="x"), "unknown keyword of fedpub.run 'outt': did you mean out"),
         (lambda: fedpub.run(method="fedpup"), "unknown method 'fedpup': did you mean fedpub"),
@@ -636,9 +636,9 @@ def test_a_paper_dataset_by_its_name(real_data):
 
 
 def test_errors_name_settings_in_python_and_flags_on_the_command_line():
-    with pytest.raises(FedpubError, match=r"^tau is an option of fedpub and fedpub-plus, not of fedavg"):
+    with pytest.raises(FedpubError, match=r"^tau is an option of fedpub, not of fedavg"):
         fedpub.run("communities", method="fedavg", tau=5.0)
-    with pytest.raises(FedpubError, match=r"^tau is an option of fedpub and fedpub-plus, not of fedavg"):
+    with pytest.raises(FedpubError, match=r"^tau is an option of fedpub, not of fedavg"):
         fedpub.Experiment(method="fedavg", options={"tau": 5.0}).resolve()
     with pytest.raises(FedpubError, match=r"^weight_decay=-1\.0 is not possible") as caught:
         fedpub.run("communities", weight_decay=-1.0)

@@ -99,7 +99,7 @@ def make_tables(folder) -> None:
         (["data", "stats", "--dataset", "communitys", "--clients", "2"], "did you mean communities"),
         (["data", "stats", "--scenario", "disjiont"], "did you mean disjoint"),
         (["data", "partition", "--scenario", "overlapping", "--clients", "7"], "use 5 or 10"),
-        (["run", "--method", "fedavg", "--tau", "5"], "--tau is an option of fedpub and fedpub-plus, not of fedavg"),
+        (["run", "--method", "fedavg", "--tau", "5"], "--tau is an option of fedpub, not of fedavg"),
         (["run", "--method=fedper", "--no-masks"], "--masks is an option of fedpub and fedpub-plus, not of fedper"),
         (["run", "--method", "fedavg", "--method=local"], "--method is given twice"),
         (["compare", "--methods", "local", "--methods", "fedavg"], "--methods is given twice"),

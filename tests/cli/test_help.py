@@ -19,7 +19,7 @@ from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 
 # Switches that can be off: those that are on by default.
-NEGATED = {"--no-masks", "--no-similarity", "--no-choose", "--no-wait"}
+NEGATED = {"--no-masks", "--no-similarity", "--no-grouping", "--no-fallback", "--no-wait"}
 ODD = r"None|Of everything|\bmend|\bWhich\b|\bWhere;|goes? on\b|\bletters?\b|[Ww]hoever|\belse say\b|tell of|  |\n"
 
 
@@ -59,7 +59,7 @@ def help_of(verb: str, flag: str) -> str:
 
 def test_defaults_are_those_that_are_used():
     assert "(default: 128; 64 for fedpub-plus)" in help_of("run", "--hidden")
-    assert "(default: gcn; twin for fedpub-plus)" in help_of("compare", "--model")
+    assert "(default: gcn; hops for fedpub-plus)" in help_of("compare", "--model")
     assert "(default: 100; 200 for computers, photo, ogbn-arxiv)" in help_of("run", "--rounds")
     assert "20 for link-prediction)" in help_of("run", "--epochs")
     assert "(default: 100)" in help_of("coordinator init", "--rounds")  # it has no --dataset
@@ -132,15 +132,15 @@ def test_a_function_becomes_flags():
         seen.update(locals())
         return 3
 
-    words = ["--method", "fedpub-plus", "--no-choose", "--third", "2", "--out=here", "--seed", "4"]
+    words = ["--method", "fedpub-plus", "--no-fallback", "--third", "2", "--out=here", "--seed", "4"]
     assert call(verb, "verb", words) == 3
-    assert seen["typed"] == {"method", "choose", "third", "out", "seed"}
+    assert seen["typed"] == {"method", "fallback", "third", "out", "seed"}
     assert seen["group"] == Later(third=2.0)
     assert seen["out"] == Path("here")
     experiment = seen["experiment"]
     assert (experiment.rounds, experiment.seed, experiment.method) == (7, 4, "fedpub-plus")
-    assert experiment.options["choose"] is False
-    assert experiment.options.keys() >= {"tau", "margin"}
+    assert experiment.options["fallback"] is False
+    assert experiment.options.keys() >= {"lambda1", "evidence"}
     flags = {flag: one for one in parser(verb)._actions for flag in one.option_strings}
     assert flags["--out"].help.strip() == "The place, on two lines."
     assert flags["--no-second"].help == "The second, with --first. (default: yes)"

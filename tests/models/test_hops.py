@@ -18,7 +18,6 @@ from fedpub.data.clients.subgraph import Propagation, Subgraph, subgraph_of
 from fedpub.data.graph import Graph
 from fedpub.models import MODELS, Dropout, GraphSAGE, Hops, Model, Twin
 from fedpub.models.base import dropout_seeds, numbered
-from fedpub.models.feature_dropout import FeatureDropout
 from fedpub.models.proxy import P_OUT, ProxyKind, feature_proxy, narrowed, proxy_structure, random_proxy
 from small import NODES, random_tree, small_graph, small_split
 
@@ -247,21 +246,3 @@ def test_what_each_step_can_reach_by_hand() -> None:
     assert seen.keys() == {"hop0.weight", "hop1.weight", "hop2.weight"}
     for seen_KF in seen.values():
         assert seen_KF.int().tolist() == [[1, 1, 0, 0], [0, 0, 1, 0]]
-
-
-@pytest.mark.parametrize("batch", [0, 3])
-def test_a_dropped_feature_is_dropped_in_every_step_of_the_walk(batch: int) -> None:
-    """All nodes of a client lose the same features, whatever they hear of them from others."""
-    model, whole = FeatureDropout(Hops(4), 0.5), small_graph()
-    data, w = stacked(whole, Hops(4), apart=True), random_tree(model, 3)
-    dropout = Dropout(0.25, dropout_seeds(0, 1, 0, batch))
-    kept_KF = replace(dropout, p=0.5).columns(data.ids_K, 5, torch.float64).squeeze(2)
-    assert {*kept_KF.flatten().tolist()} == {0, 2}
-    lacking = whole.x.clone()
-    for client, own in enumerate(NODES):
-        lacking[list(own)] *= kept_KF[client]
-    without = stacked(replace(whole, x=lacking), Hops(4), apart=True)
-    close(model.apply(w, data, dropout), Hops(4).apply(w, without, dropout))
-    close(model.apply(w, data), Hops(4).apply(w, data))
-    rows = torch.tensor([0, 2, 8])
-    close(model.apply(w, data.rows(rows), dropout), model.apply(w, data, dropout)[rows])

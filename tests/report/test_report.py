@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 import http.client
 import json
@@ -12,10 +11,11 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -53,8 +53,10 @@ def make_run(
     cluster: Sequence[Sequence[int]] | None = None,
     setup: dict[str, float] | None = None,
     similarity: Any = None,
+    alpha: Any = None,
+    notes: Mapping[str, Sequence[Sequence[int]]] = MappingProxyType({}),
 ) -> Path:
-    """A run directory as a run leaves it; `test` has a list of the clients' values per round."""
+    """A run directory as a run leaves it; `test` has a list of the clients' values per round, as have the notes."""
     path.mkdir(parents=True)
     (path / "config.json").write_text(experiment.to_json())
     (path / "env.json").write_text(json.dumps({"fedpub": "0", "python": "3"}))
@@ -70,6 +72,7 @@ def make_run(
         clients |= {"bytes_up": [1_000_000] * len(values), "bytes_down": [2_000_000] * len(values)}
         if cluster:
             clients["cluster"] = list(cluster[number - 1])
+        clients |= {name: list(values[number - 1]) for name, values in notes.items()}
         rows.append(Row(number, 0.5, clients))
     with (path / "clients.csv").open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -81,10 +84,12 @@ def make_run(
     if finished:
         found = Record(rows).summary("accuracy", [1] * len(test[0]), setup or NO_SETUP)
         (path / "summary.json").write_text(json.dumps(found))
-        if experiment.method == "fedpub":
-            plain = similarity if similarity is not None else np.eye(len(test[0]))[None].repeat(len(test), 0)
-            stacked = torch.tensor(np.asarray(plain), dtype=torch.float32)
-            write_tensors(path / "relations.safetensors", {"similarity": stacked}, {})
+        if similarity is None and experiment.method == "fedpub":
+            similarity = np.eye(len(test[0]))[None].repeat(len(test), 0)
+        related = {name: of for name, of in (("similarity", similarity), ("alpha", alpha)) if of is not None}
+        stacked = {name: torch.tensor(np.asarray(of), dtype=torch.float32) for name, of in related.items()}
+        if stacked:
+            write_tensors(path / "relations.safetensors", stacked, {})
     return path
 
 
@@ -391,15 +396,6 @@ def test_the_oracle_is_no_federation_to_be_beaten_by(tmp_path):
     assert cell["frontier"] == ["fedpub"]
 
 
-def test_packed_matrices_come_back(tmp_path):
-    values = np.array([[[1.0, -0.2], [np.nan, 0.5]]])
-    found = payload.packed([7], values, 5)
-    steps = np.frombuffer(base64.b64decode(found["values"]), "<u2").reshape(1, 2, 2)
-    back = np.where(steps == payload.MISSING, np.nan, found["low"] + steps / 65534 * (found["high"] - found["low"]))
-    np.testing.assert_allclose(back, values, atol=2e-5)
-    assert found["rounds"] == [7]
-
-
 def test_clusters_become_relations(tmp_path):
     runs, _ = load([example_runs(tmp_path)])
     [relation] = next(one for one in runs if one.label == "gcfl").relations
@@ -436,7 +432,7 @@ def test_relations_are_there_after_the_first_round(tmp_path):
         run(experiment, tmp_path / "run", on_round=stop)
     assert not (tmp_path / "run" / "checkpoint").exists()
     [shown] = load([tmp_path])[0]
-    assert {one.name: one.rounds for one in shown.relations} == {"similarity": [1, 2, 3, 4]}
+    assert {one.name: one.rounds for one in shown.relations} == {"similarity": [1, 2, 3, 4], "alpha": [1, 2, 3, 4]}
     tensors = {"relations/similarity": torch.ones(5, 20, 20)}
     write_tensors(tmp_path / "run" / "checkpoint" / "state.safetensors", tensors, {"round": "5"})
     assert load([tmp_path])[0][0].relations[0].rounds == [1, 2, 3, 4, 5]

@@ -211,7 +211,7 @@ def test_a_checkpoint_that_lacks_what_a_method_keeps_is_refused(tiny, tmp_path):
     tensors, header = read_tensors(state)
     write_tensors(state, {name: leaf for name, leaf in tensors.items() if not name.endswith("loss")}, header)
     (out / "summary.json").unlink()
-    with pytest.raises(FedpubError, match=r"earlier version, which did not keep alone_loss, kept_loss.*with that"):
+    with pytest.raises(FedpubError, match=r"earlier version, which did not keep kept_mean_loss.*with that"):
         run(plus, out, resume=True)
 
 

@@ -83,7 +83,7 @@ class FedPub(Options):
 
     personal = starts = masked  # evaluated and kept, and the start of the next round's training
 
-    def net(self, chosen: Model, task: Task) -> Model:
+    def net(self, chosen: Model, task: Task, batches: bool = False) -> Model:
         if self.similarity and self.measure == "label" and task.of_targets:
             raise FedpubError("`measure=label` compares counts of classes, which this task has none of; take another")
         return chosen
@@ -105,7 +105,7 @@ class FedPub(Options):
         else:
             similarity_KK = self.compared.similarity(ctx, up, last)  # S(i, j)
             alpha_KK = attention(similarity_KK, self.tau, self.threshold)  # α_ij
-            notes = {"similarity": similarity_KK}
+            notes = {"similarity": similarity_KK, "alpha": alpha_KK}
         mean = average_sent(alpha_KK, up.tree("weights"), up.sent, last)  # line 8: θ̄_i ← Σ_j α_ij θ_j
         return update(server, ids, {"weights": mean}), notes
 

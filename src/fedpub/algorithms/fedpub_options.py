@@ -79,7 +79,7 @@ class Options(Algorithm):
     @property
     def notes(self) -> Mapping[str, int]:
         # With neighbours there is no K by K matrix: the share of attention that each client leaves out is reported.
-        return {"left_out": 1} if self.neighbours else {"similarity": 2}
+        return {"left_out": 1} if self.neighbours else {"similarity": 2, "alpha": 2}
 
     @property
     def looks_at_values(self) -> bool:

@@ -68,7 +68,7 @@ class FedSage(FedAvg):
             )
         return super().init_server(w0, num_clients)
 
-    def net(self, chosen: Model, task: Task) -> Model:
+    def net(self, chosen: Model, task: Task, batches: bool = False) -> Model:
         if isinstance(chosen, Module):
             raise FedpubError(
                 f"FedSage+ needs a model with any number of outputs, and those of the module {chosen.name} are fixed; "

@@ -16,7 +16,7 @@ from fedpub.algorithms.similarity import cosine, label_similarity
 from fedpub.core.message import Message
 from fedpub.core.tree import State, Tree, flatten, tree_map
 from fedpub.data.clients.stack import Clients
-from fedpub.models.proxy import Proxy, ProxyKind, feature_proxy, narrowed, proxy_structure, random_proxy
+from fedpub.models.proxy import P_OUT, Proxy, ProxyKind, feature_proxy, narrowed, proxy_structure, random_proxy
 
 EMBEDDING, PERSONAL, LABELS = "embedding", "personal", "labels"  # the names of uploads
 
@@ -113,12 +113,18 @@ class Functions(Nothing):
         return self._random(ctx, ctx.model.num_inputs(weights), some.device, some.dtype)
 
     def _random(self, ctx: Context, features: int, device: torch.device, dtype: torch.dtype) -> Proxy:
-        kind = "sbm" if self.proxy == "feature" else self.proxy
-        model = ctx.model
-        return ctx.once(
-            ("proxy", kind, self.p_out, features, device, dtype),
-            lambda: random_proxy(kind, ctx.seed, features, model.propagation, self.p_out, device, dtype, model.steps),
-        )
+        return common_proxy(ctx, features, device, dtype, "sbm" if self.proxy == "feature" else self.proxy, self.p_out)
+
+
+def common_proxy(
+    ctx: Context, features: int, device: torch.device, dtype: torch.dtype, kind: ProxyKind = "sbm", p_out: float = P_OUT
+) -> Proxy:
+    """The random graph that is the same for all clients of a run."""
+    model = ctx.model
+    return ctx.once(
+        ("proxy", kind, p_out, features, device, dtype),
+        lambda: random_proxy(kind, ctx.seed, features, model.propagation, p_out, device, dtype, model.steps),
+    )
 
 
 class Parameters(Nothing):

@@ -72,6 +72,10 @@ class Algorithm(Protocol):
         """The part of an upload that characterises its clients, [K, ...], to compare later ones with them."""
         return None
 
+    def introduction(self, server: State) -> Message | None:
+        """What a newcomer is sent first, to know what characterises it; None: the mean of what the members are sent."""
+        return None
+
     def shares(self, newcomer: Tensor, members_K: Tensor) -> Tensor:
         """The members' shares in the first model of a client with this fingerprint, [1, K]."""
         return torch.full((1, len(members_K)), 1 / len(members_K), dtype=torch.float64)
@@ -89,8 +93,8 @@ class Algorithm(Protocol):
         """The method with unset hyper-parameters filled in for a data set and a scenario."""
         return self
 
-    def net(self, chosen: Model, task: Task) -> Model:
-        """The model that the method trains if this one is chosen."""
+    def net(self, chosen: Model, task: Task, batches: bool = False) -> Model:
+        """The model that the method trains if this one is chosen; all parts of it allow `batches` if asked to."""
         return chosen
 
 

@@ -52,6 +52,10 @@ def average_sent(alpha_KK: Tensor, weights: Tree, sent: Tree, last: Tree) -> Tre
         if name not in sent:
             averaged[name] = mix(alpha_KK, {name: leaf})[name]
             continue
+        if leaf.dim() == 2:  # as a matrix with one row
+            one = {name: leaf.unsqueeze(1)}, {name: sent[name].unsqueeze(1)}, {name: last[name].unsqueeze(1)}
+            averaged[name] = average_sent(alpha_KK, *one)[name].squeeze(1)
+            continue
         mean = leaf.new_empty(len(alpha_KK), *leaf.shape[1:])
         # Block by block: rows fit into a CPU's cache, and thousands of clients need little memory.
         step = max(1, (CACHED if leaf.device.type == "cpu" else BLOCK_ENTRIES) // (len(leaf) * leaf.shape[2]))

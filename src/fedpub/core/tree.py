@@ -123,6 +123,11 @@ def for_each(value_K: Tensor, leaf: Tensor) -> Tensor:
     return value_K.view(-1, *[1] * (leaf.dim() - 1))
 
 
+def either(here_K: Tensor, one: Tree, other: Tree) -> Tree:
+    """The leaves of one tree for the clients that are here, those of the other for the rest."""
+    return tree_map(lambda new, old: torch.where(for_each(here_K, new), new, old), one, other)
+
+
 CACHED = 2**18  # entries that fit into a core's cache
 
 

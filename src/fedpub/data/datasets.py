@@ -18,7 +18,7 @@ from fedpub.core.sparse import from_scipy, to_scipy
 from fedpub.data.clients import split
 from fedpub.data.download import RawFile, cache_folder, data_root, locate
 from fedpub.data.graph import Graph, largest_component, row_normalised, undirected
-from fedpub.data.synthetic import SYNTHETIC, communities_graph
+from fedpub.data.synthetic import DRAWN, SYNTHETIC, communities_graph
 from fedpub.errors import FedpubError, unknown
 
 PROCESSED = 2  # increase it when the same raw files would give a different graph
@@ -38,7 +38,7 @@ class Source:
 
 
 def names() -> list[str]:
-    return [*SOURCES, *SYNTHETIC]
+    return [*SOURCES, *(name for name in SYNTHETIC if name not in DRAWN)]
 
 
 def about(name: str) -> str:

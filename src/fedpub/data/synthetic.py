@@ -127,3 +127,32 @@ SYNTHETIC: dict[str, Communities] = {
         shift=0.5,
     ),
 }
+
+
+def drawn(number: int) -> Communities:
+    """A specification drawn at random from a seed. One has a client per community, another is a single community."""
+    rng = numpy_stream(number, "drawn communities")
+    sizes = tuple(int(size) for size in rng.integers(3, 11, size=rng.integers(2, 9)))
+    if number == ONE_EACH:
+        sizes = (1,) * len(sizes)
+    if number == ALL_IN_ONE:
+        sizes = (sum(sizes),)
+    return Communities(
+        subgraphs=sizes,
+        nodes=int(rng.integers(40, 121)),
+        p_subgraph=float(rng.uniform(0.04, 0.15)),
+        p_community=float(rng.uniform(0.001, 0.006)),
+        p_between=float(rng.uniform(0.0002, 0.001)),
+        classes=int(rng.integers(3, 7)),
+        features=int(rng.choice([100, 200, 300, 500])),
+        purity=float(rng.uniform(0.2, 0.8)),
+        words=int(rng.integers(8, 21)),
+        noise=float(rng.uniform(0.3, 0.6)),
+        shift=float(rng.uniform(0, 1)),
+        homophily=float(rng.uniform(0.4, 0.8)),
+    )
+
+
+ONE_EACH, ALL_IN_ONE = 9, 10
+DRAWN = tuple(f"communities-drawn-{number}" for number in range(1, 11))  # not chosen: whatever the seeds gave
+SYNTHETIC |= {name: drawn(number) for number, name in enumerate(DRAWN, 1)}

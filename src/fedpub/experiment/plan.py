@@ -98,7 +98,7 @@ class Plan:
         plan = Plan(
             experiment=filled,
             algorithm=algorithm,
-            model=algorithm.net(model, task),
+            model=algorithm.net(model, task, bool(filled.batch_size)),
             task=task,
             device=checked_device(filled.device),
             dtype=getattr(torch, filled.dtype),

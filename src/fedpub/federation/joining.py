@@ -74,12 +74,13 @@ class Finished:
         algorithm, members = self.plan.algorithm, self.known.sites
         check_joinable(algorithm)
         sent = algorithm.send(self.server, torch.arange(len(members)))
+        first = algorithm.introduction(self.server)
         fields = {"run": self.run, "experiment": self.plan.experiment.to_json(), "client": client, "epochs": EPOCHS}
         fields |= {"classes": list(self.known.classes), "precision": "exact"}
 
-        def ask(step: str, share_1K: Tensor) -> Envelope:
+        def ask(step: str, share_1K: Tensor, message: Message) -> Envelope:
             nearest = {name: round(float(share), 6) for name, share in zip(members, share_1K[0], strict=True)}
-            envelope = Envelope("join", fields | {"step": step, "nearest": nearest}, _mean(share_1K, sent))
+            envelope = Envelope("join", fields | {"step": step, "nearest": nearest}, message)
             answers = exchange({0: encode(envelope)}, deadline)
             if 0 not in answers:
                 raise FedpubError(f"site {site!r} did not answer within {deadline:g} s; start it and join again")
@@ -89,10 +90,10 @@ class Finished:
             return answer
 
         share_1K = torch.full((1, len(members)), 1 / len(members), dtype=torch.float64)
-        near = ask("near", share_1K)
+        near = ask("near", share_1K, _mean(share_1K, sent) if first is None else first)
         if FINGERPRINT in near.message and FINGERPRINT in self.clients:
             share_1K = algorithm.shares(near.message.tensor(FINGERPRINT), tensor(self.clients[FINGERPRINT])).double()
-        return dict(ask("take", share_1K).fields)
+        return dict(ask("take", share_1K, _mean(share_1K, sent)).fields)
 
 
 def _mean(share_1K: Tensor, sent: Message) -> Message:

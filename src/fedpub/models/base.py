@@ -15,6 +15,7 @@ from fedpub.core.segments import Segments
 from fedpub.core.tree import Tree
 from fedpub.data.clients.stack import Clients
 from fedpub.data.clients.subgraph import Propagation
+from fedpub.errors import FedpubError
 from fedpub.models.proxy import Proxy
 
 OUTPUT = "classifier"  # prefix of the names of the output layer's parameters, in every model
@@ -90,6 +91,11 @@ class Model(Protocol):
     def embed(self, w: Tree, proxy: Proxy) -> Tensor:
         """The functional embedding: the mean output of the second convolution on a proxy graph, [K, H]."""
 
+    def respond(self, w: Tree, proxy: Proxy) -> Tensor:
+        """The output for every node of a proxy graph, [K, P, C]."""
+        name = type(self).__name__
+        raise FedpubError(f"the model {name} does not say what it responds to a proxy graph: define `respond`")
+
     def with_task(self, w: Tree, own: Tree) -> Tree:
         """The initial parameters of the model and of the task, such as a decoder's, as one tree."""
         return w | own
@@ -148,6 +154,9 @@ class Around(Model):
     def embed(self, w: Tree, proxy: Proxy) -> Tensor:
         return self.model.embed(w, proxy)
 
+    def respond(self, w: Tree, proxy: Proxy) -> Tensor:
+        return self.model.respond(w, proxy)
+
 
 @dataclass(frozen=True)
 class Dropout:
@@ -167,17 +176,16 @@ class Dropout:
         kept = dropout_mask(key_K, segments.owner_N, segments.row_N, h_NH.shape[1], self.p, h_NH.dtype)
         return h_NH * kept
 
-    def columns(self, ids_K: Tensor, width: int, dtype: torch.dtype) -> Tensor:
-        """The factors of every client's input features, [K, width, 1]."""
-        client_K = torch.arange(len(ids_K), device=ids_K.device)
-        key_K = client_keys(ids_K, self.seeds[0])
-        return dropout_mask(key_K, client_K, torch.zeros_like(client_K), width, self.p, dtype).unsqueeze(2)
-
 
 def dropout_seeds(seed: int, number: int, epoch: int, batch: int = 0) -> list[int]:
     """The dropout seeds of a batch in an epoch of a round, layer by layer."""
     which = (batch,) if batch else ()
     return [derive(seed, "dropout", number, epoch, layer, *which) for layer in (0, 1, 2)]
+
+
+def output_layer(w: Tree, h_KPH: Tensor) -> Tensor:
+    """The outputs of all clients for the nodes of one graph, [K, P, C]."""
+    return torch.baddbmm(w[f"{OUTPUT}.bias"].unsqueeze(1), h_KPH, w[f"{OUTPUT}.weight"])
 
 
 def layer_norm(h: Tensor) -> Tensor:

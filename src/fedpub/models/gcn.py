@@ -18,7 +18,7 @@ from fedpub.core.sparse import propagate
 from fedpub.core.tree import Tree
 from fedpub.data.clients.stack import Clients
 from fedpub.data.clients.subgraph import Propagation
-from fedpub.models.base import Dropout, Model, glorot
+from fedpub.models.base import Dropout, Model, glorot, output_layer
 from fedpub.models.proxy import Proxy
 
 
@@ -56,8 +56,17 @@ class GCN(Model):
 
     def embed(self, w: Tree, proxy: Proxy) -> Tensor:
         # The second convolution is linear: its mean over nodes is taken before the second weight matrix.
-        w_KFH = proxy.rows(w["conv1.weight"])
-        x_KPF = proxy.propagated.expand(len(w_KFH), *proxy.propagated.shape[-2:])
-        h_KPH = torch.baddbmm(w["conv1.bias"].unsqueeze(1), x_KPF, w_KFH).relu_()
+        h_KPH = _first_layer(w, proxy)
         mean_KH = torch.matmul(proxy.mean_propagation_P, h_KPH)
         return torch.einsum("kh,khj->kj", mean_KH, w["conv2.weight"]) + w["conv2.bias"]
+
+    def respond(self, w: Tree, proxy: Proxy) -> Tensor:
+        h_KPH = proxy.adjacency_PP @ (_first_layer(w, proxy) @ w["conv2.weight"])
+        return output_layer(w, torch.relu(h_KPH + w["conv2.bias"].unsqueeze(1)))
+
+
+def _first_layer(w: Tree, proxy: Proxy) -> Tensor:
+    """ReLU(ÂX W1 + b1) of the proxy graph's nodes, [K, P, H]."""
+    w_KFH = proxy.rows(w["conv1.weight"])
+    x_KPF = proxy.propagated.expand(len(w_KFH), *proxy.propagated.shape[-2:])
+    return torch.baddbmm(w["conv1.bias"].unsqueeze(1), x_KPF, w_KFH).relu_()

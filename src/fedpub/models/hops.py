@@ -23,7 +23,7 @@ from fedpub.core.sparse import propagate
 from fedpub.core.tree import Tree, sum_of
 from fedpub.data.clients.stack import Clients
 from fedpub.data.clients.subgraph import Propagation
-from fedpub.models.base import Dropout, Model, glorot, layer_norm, numbered
+from fedpub.models.base import Dropout, Model, glorot, layer_norm, numbered, output_layer
 from fedpub.models.pairs import classifier
 from fedpub.models.proxy import Proxy
 
@@ -98,7 +98,14 @@ class Hops(Model):
         return sum_of(sums)
 
     def embed(self, w: Tree, proxy: Proxy) -> Tensor:
-        """The mean of H over the proxy graph's nodes; all relations have the proxy graph's edges."""
+        """The mean of H over the proxy graph's nodes."""
+        return self._hidden(w, proxy).mean(1)
+
+    def respond(self, w: Tree, proxy: Proxy) -> Tensor:
+        return output_layer(w, self._hidden(w, proxy))
+
+    def _hidden(self, w: Tree, proxy: Proxy) -> Tensor:
+        """H of the proxy graph's nodes, [K, P, H]; all relations have the proxy graph's edges."""
         h_KPH = w["hop.bias"].unsqueeze(1)
         for r in range(self.hops + 1):
             names = (
@@ -109,4 +116,4 @@ class Hops(Model):
         if self.layers == 2:
             further_KPH = torch.baddbmm(w["dense.bias"].unsqueeze(1), h_KPH, w["dense.weight"])
             h_KPH = torch.relu(layer_norm(further_KPH)) + h_KPH
-        return h_KPH.mean(1)
+        return h_KPH

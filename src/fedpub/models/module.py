@@ -137,11 +137,15 @@ class Module(Model):
 
     def embed(self, w: Tree, proxy: Proxy) -> Tensor:
         """The mean input of the output layer."""
-        means = []
-        for client, own in enumerate(module_parameters(w)):
-            x_PF = proxy.x if proxy.x.dim() == 2 else proxy.x[client]
-            means.append(self._traced(own, Piece(x_PF, proxy.edge_index, None)).hidden_NH.mean(0))
-        return torch.stack(means)
+        return torch.stack([traced.hidden_NH.mean(0) for traced in self._on_proxy(w, proxy)])
+
+    def respond(self, w: Tree, proxy: Proxy) -> Tensor:
+        return torch.stack([traced.output_NC for traced in self._on_proxy(w, proxy)])
+
+    def _on_proxy(self, w: Tree, proxy: Proxy) -> list[Traced]:
+        clients = module_parameters(w)
+        x_KPF = proxy.x.expand(len(clients), *proxy.x.shape[-2:])
+        return [self._traced(own, Piece(x, proxy.edge_index, None)) for own, x in zip(clients, x_KPF, strict=True)]
 
     def _pieces(self, data: Clients) -> list[Piece]:
         """The clients one by one, and a warning of what that costs and of what is left out."""

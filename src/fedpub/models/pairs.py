@@ -81,6 +81,12 @@ def proxy_layer(w: Tree, proxy: Proxy) -> Tensor:
     return h_KPH + w["conv1.bias"].unsqueeze(1)
 
 
+def proxy_outputs(w: Tree, h_KPH: Tensor, proxy: Proxy) -> Tensor:
+    """The second layer of every client for every node of a proxy graph, [K, P, H]."""
+    neighbours_KPH = proxy.adjacency_PP @ (h_KPH @ _all_neighbours("conv2", w))
+    return h_KPH @ w["conv2.self"] + neighbours_KPH + w["conv2.bias"].unsqueeze(1)
+
+
 def mean_output(w: Tree, h_KPH: Tensor, proxy: Proxy) -> Tensor:
     """The mean of the second layer over a proxy graph's nodes, [K, H]; linear, so the mean is taken first."""
     neighbours_KH = torch.einsum("p,kph->kh", proxy.mean_propagation_P, h_KPH)

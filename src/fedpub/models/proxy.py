@@ -6,7 +6,7 @@ Axes: K clients, P proxy nodes, F features, H hidden.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -31,7 +31,8 @@ class Proxy:
 
     x: Tensor
     walks: tuple[Tensor, ...]  # the features after 1, 2, ... steps along the edges
-    mean_propagation_P: Tensor  # column means of the normalised adjacency: the mean over nodes of one propagation
+    adjacency_PP: Tensor  # normalised
+    mean_propagation_P: Tensor  # its column means: the mean over nodes of one propagation
     edge_index: Tensor  # [2, E], both directions of every edge
     columns_KM: Tensor | None = None  # the features present, if some are left out
 
@@ -82,8 +83,8 @@ def random_proxy(
     walks = [x_PF]
     for _ in range(steps):
         walks.append(a_PP @ walks[-1])
-    x, *further, mean = (torch.from_numpy(part).to(device, dtype) for part in (*walks, a_PP.mean(0)))
-    return Proxy(x, tuple(further), mean, _edge_index(torch.from_numpy(a_PP)).to(device))
+    x, *further, whole, mean = (torch.from_numpy(part).to(device, dtype) for part in (*walks, a_PP, a_PP.mean(0)))
+    return Proxy(x, tuple(further), whole, mean, _edge_index(torch.from_numpy(a_PP)).to(device))
 
 
 def feature_proxy(seed: int, data: Clients, structure: np.ndarray, steps: int = 1) -> Proxy:
@@ -97,7 +98,7 @@ def feature_proxy(seed: int, data: Clients, structure: np.ndarray, steps: int = 
     walks = [x_KPF]
     for _ in range(steps):
         walks.append(a_PP @ walks[-1])
-    return Proxy(x_KPF, tuple(walks[1:]), a_PP.mean(0), _edge_index(a_PP))
+    return Proxy(x_KPF, tuple(walks[1:]), a_PP, a_PP.mean(0), _edge_index(a_PP))
 
 
 NARROW_BELOW, NARROW_BYTES = 2 / 3, 2**29
@@ -115,7 +116,7 @@ def narrowed(proxy: Proxy, seen_KF: Tensor) -> Proxy:
         return proxy
     columns_KM = torch.argsort(seen_KF.to(torch.uint8), dim=1, descending=True, stable=True)[:, :most].sort(1).values
     x, *walks = (part.T[columns_KM].transpose(1, 2).contiguous() for part in (proxy.x, *proxy.walks))
-    return Proxy(x, tuple(walks), proxy.mean_propagation_P, proxy.edge_index, columns_KM)
+    return replace(proxy, x=x, walks=tuple(walks), columns_KM=columns_KM)
 
 
 def _edge_index(a_PP: Tensor) -> Tensor:

@@ -16,8 +16,8 @@ from torch import Tensor
 from fedpub.core.tree import Tree
 from fedpub.data.clients.stack import Clients
 from fedpub.data.clients.subgraph import Propagation
-from fedpub.models.base import Dropout
-from fedpub.models.pairs import Pairs, classifier, first_layer, mean_output, proxy_layer, second_layer
+from fedpub.models.base import Dropout, output_layer
+from fedpub.models.pairs import Pairs, classifier, first_layer, mean_output, proxy_layer, proxy_outputs, second_layer
 from fedpub.models.proxy import Proxy
 
 
@@ -38,3 +38,6 @@ class GraphSAGE(Pairs):
 
     def embed(self, w: Tree, proxy: Proxy) -> Tensor:
         return mean_output(w, torch.relu(proxy_layer(w, proxy)), proxy)
+
+    def respond(self, w: Tree, proxy: Proxy) -> Tensor:
+        return output_layer(w, torch.relu(proxy_outputs(w, torch.relu(proxy_layer(w, proxy)), proxy)))

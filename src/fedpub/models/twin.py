@@ -19,8 +19,8 @@ from torch import Tensor
 from fedpub.core.tree import Tree
 from fedpub.data.clients.stack import Clients
 from fedpub.data.clients.subgraph import Propagation
-from fedpub.models.base import Dropout, layer_norm
-from fedpub.models.pairs import Pairs, classifier, first_layer, mean_output, proxy_layer, second_layer
+from fedpub.models.base import Dropout, layer_norm, output_layer
+from fedpub.models.pairs import Pairs, classifier, first_layer, mean_output, proxy_layer, proxy_outputs, second_layer
 from fedpub.models.proxy import Proxy
 
 
@@ -41,3 +41,7 @@ class Twin(Pairs):
 
     def embed(self, w: Tree, proxy: Proxy) -> Tensor:
         return mean_output(w, torch.relu(layer_norm(proxy_layer(w, proxy))), proxy)
+
+    def respond(self, w: Tree, proxy: Proxy) -> Tensor:
+        h_KPH = torch.relu(layer_norm(proxy_layer(w, proxy)))
+        return output_layer(w, torch.relu(layer_norm(proxy_outputs(w, h_KPH, proxy))) + h_KPH)

@@ -1,4 +1,4 @@
-"""FED-PUB-plus evaluated on held-out splits, and ingredient by ingredient on the split that it was chosen on."""
+"""FED-PUB-plus on held-out splits, part by part on the split that it was chosen on, and where communities matter."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedpub.algorithms import title_of
-from fedpub.algorithms.fedpub_plus import FedPubPlus
+from fedpub.data.synthetic import DRAWN, SYNTHETIC
 from fedpub.paper.main import cells
 from fedpub.paper.recipe import Artefact, Grid, Rows, Settings
 from fedpub.paper.store import Job, Outcomes
@@ -16,24 +15,25 @@ from fedpub.runs.significance import deviation
 
 FIVE = ("cora", "citeseer", "pubmed", "computers", "photo")
 SCENARIOS = {"disjoint": (5, 10, 20), "overlapping": (10, 30, 50)}
-CHOSEN_ON, REPORTED_ON = 0, (7, 8, 9)  # seeds of split and partition; earlier settings were reported on 1 to 6
-OTHERS = ("local", "fedavg", "fedper", "gcfl", "fedpub")
-WITHOUT_CHOICE: Mapping[str, Any] = {"method": "fedpub-plus", "options": {"choose": False}}
+CHOSEN_ON = 0  # seed of split and partition
+FIRST_UNUSED = 13  # and seed: results were reported on splits 1 to 12 before
+HOPS: dict[str, Any] = {"model": "hops", "hidden": 64, "dropout": 0.6}
+TWIN: dict[str, Any] = HOPS | {"model": "twin"}
 POINT = 0.01
 Runs = list[dict[str, Any]]  # the summaries of a cell, by split and seed
 
 
-def reported_on(settings: Settings) -> Sequence[int]:
-    return REPORTED_ON[:1] if settings.quick else REPORTED_ON
-
-
 class Beyond:
-    """Results on splits 7 to 9, with every seed; everything was chosen on validation data of splits 0 and 1."""
+    """Results on splits 13 to 15, each with its own seed; everything was chosen on validation data of others."""
 
     title = "FED-PUB-plus on other splits than it was chosen on"
     rows: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        **{title_of(name): {"method": name} for name in OTHERS},
-        "FED-PUB-plus without the choice": WITHOUT_CHOICE,
+        "Local": {"method": "local"},
+        "FedAvg": {"method": "fedavg"},
+        "FedAvg, hops": {"method": "fedavg", **HOPS},
+        "FED-PUB": {"method": "fedpub"},
+        "FED-PUB, hops": {"method": "fedpub", **HOPS},
+        "FED-PUB-plus with twin": {"method": "fedpub-plus", **TWIN},
         "FED-PUB-plus": {"method": "fedpub-plus"},
     }
 
@@ -44,12 +44,7 @@ class Beyond:
         return dict(cells(FIVE, scenario, SCENARIOS[scenario])(settings))  # type: ignore[arg-type]
 
     def of(self, settings: Settings, row: str, column: dict[str, Any]) -> list[Job]:
-        """Every split with every seed."""
-        return [
-            job
-            for split in reported_on(settings)
-            for job in settings.repeated(data_seed=split, **self.rows[row], **column)
-        ]
+        return settings.repeated(first=FIRST_UNUSED, **self.rows[row], **column)
 
     def jobs(self, settings: Settings) -> list[Job]:
         return [
@@ -110,54 +105,102 @@ def _beside(runs: Mapping[Any, Runs], local: Mapping[Any, Runs]) -> tuple[str, s
     return f"{(gain > 0).mean():.1%}", f"{(gain >= -POINT).mean():.1%}", f"{100 * gain.min():.1f}"
 
 
-def ingredients(scenario: str) -> Grid:
-    """Validation accuracy on the split that the ingredients were chosen on."""
-    twin = {"method": "fedpub", "model": "twin", "hidden": 64}
-    plus: dict[str, Any] = {"method": "fedpub-plus"}
-    rows: dict[str, dict[str, Any]] = {
-        "FED-PUB": {"method": "fedpub"},
-        "+ twin, half as wide": twin,
-        "+ dropout 0.6": twin | {"dropout": 0.6},
-        "+ dropped input features": plus | {"options": {"choose": False, "average": 0.0, "scarce": 0.0}},
-        "+ slow masks where examples are few": plus | {"options": {"choose": False, "average": 0.0}},
-        "+ mean over rounds": plus | {"options": {"choose": False}},
-        "+ choice: FED-PUB-plus": plus,
-        "FED-PUB-plus without masks": plus | {"options": {"masks": False}},
-        "FED-PUB-plus without similarity": plus | {"options": {"similarity": False}},
-        "FED-PUB-plus with FED-PUB's model": plus | {"model": "gcn", "hidden": 128},
-    }
-    return Grid(
-        f"Ingredients of FED-PUB-plus, {scenario} clients: validation accuracy",
-        rows,
-        cells(FIVE, scenario, SCENARIOS[scenario], data_seed=CHOSEN_ON),
-        value=lambda summary: summary["val"],
-        rows_quick=("FED-PUB", "+ choice: FED-PUB-plus"),
-        against="+ choice: FED-PUB-plus",
-    )
-
-
 def _middle(settings: Settings) -> dict[str, dict[str, Any]]:
-    """Ten disjoint and thirty overlapping clients, on the split that FED-PUB-plus was chosen on."""
-    return {
+    """Ten disjoint and thirty overlapping clients, on the split that FED-PUB-plus was chosen on; and two graphs whose
+    communities contradict each other."""
+    found: dict[str, dict[str, Any]] = {
         f"{scenario} {name}": dict(column)
         for scenario, clients in SCENARIOS.items()
         for name, column in cells(FIVE, scenario, clients[1:2], data_seed=CHOSEN_ON)(settings).items()
     }
+    return found | ({} if settings.quick else {name: {"dataset": name} for name in CONTRADICTING})
 
 
-SAME_MODEL = Grid(
-    "Five methods with the paper's model and FED-PUB-plus's: validation accuracy",
+CONTRADICTING = ("communities", "communities-5-5-40")
+PLUS: dict[str, Any] = {"method": "fedpub-plus"}
+PARTS = Grid(
+    "Parts of FED-PUB-plus: validation accuracy",
     {
-        label: row
-        for name in OTHERS
-        for label, row in (
-            (title_of(name), {"method": name}),
-            (f"{title_of(name)}, twin", {"method": name, **FedPubPlus().defaults}),
-        )
-    }
-    | {"FED-PUB-plus without the choice": WITHOUT_CHOICE},
+        "FED-PUB": {"method": "fedpub"},
+        "FED-PUB, hops": {"method": "fedpub", **HOPS},
+        "FED-PUB-plus": PLUS,
+        "without communities": PLUS | {"options": {"grouping": False}},
+        "without masks": PLUS | {"options": {"masks": False}},
+        "without Local's model": PLUS | {"options": {"fallback": False}},
+        "chosen by own examples alone": PLUS | {"options": {"evidence": 0.0}},
+        "with twin": PLUS | TWIN,
+        "with FED-PUB's model": PLUS | {"model": "gcn", "hidden": 128, "dropout": 0.5},
+    },
     _middle,
     value=lambda summary: summary["val"],
-    note="twin: half as wide, with a dropout of 0.6, as in FED-PUB-plus.",
-    rows_quick=("Local", "Local, twin"),
+    rows_quick=("FED-PUB", "FED-PUB-plus"),
+    average=False,
+    against="FED-PUB-plus",
 )
+
+
+class Community:
+    """Graphs of communities, two built in and ten drawn at random; how far FED-PUB-plus is from the better of two
+    methods that know everything: averages over the true communities, and one average."""
+
+    title = "Communities that contradict each other, and some that do not"
+    rows: ClassVar[Sequence[str]] = (
+        "Local",
+        "FedAvg, hops",
+        "FED-PUB",
+        "FED-PUB-plus",
+        "one average",
+        "true communities",
+    )
+
+    def shown(self, settings: Settings) -> Sequence[str]:
+        return ("Local", "FED-PUB", "FED-PUB-plus") if settings.quick else self.rows
+
+    def columns(self, settings: Settings) -> Sequence[str]:
+        return settings.some([*CONTRADICTING, *DRAWN])
+
+    def row(self, label: str, name: str) -> Mapping[str, Any]:
+        """The settings of a row. With the true communities, a group of any size is averaged."""
+        true = [number for number, size in enumerate(SYNTHETIC[name].subgraphs) for _ in range(size)]
+        found: dict[str, Mapping[str, Any]] = {
+            "Local": {"method": "local"},
+            "FedAvg, hops": {"method": "fedavg", **HOPS},
+            "FED-PUB": {"method": "fedpub"},
+            "FED-PUB-plus": PLUS,
+            "one average": PLUS | {"options": {"grouping": False}},
+            "true communities": PLUS | {"options": {"given": ",".join(map(str, true)), "min_group": 1}},
+        }
+        return found[label]
+
+    def of(self, settings: Settings, label: str, name: str) -> list[Job]:
+        return settings.repeated(first=FIRST_UNUSED, dataset=name, **self.row(label, name))
+
+    def jobs(self, settings: Settings) -> list[Job]:
+        return [
+            job
+            for name in self.columns(settings)
+            for label in self.shown(settings)
+            for job in self.of(settings, label, name)
+        ]
+
+    def make(self, settings: Settings, found: Outcomes) -> Artefact:
+        shown, rows, lines = self.shown(settings), [], []
+        for name in self.columns(settings):
+            means, spec = {}, SYNTHETIC[name]
+            for label in shown:
+                tests = [100 * found[job].summary["test"] for job in self.of(settings, label, name)]
+                means[label] = float(np.mean(tests))
+                rows.append([name, label, means[label], deviation(tests), len(tests)])
+            most = max((means[label] for label in shown if label in self.rows[-2:]), default=None)
+            short = None if most is None else means["FED-PUB-plus"] - most
+            sizes = "/".join(map(str, spec.subgraphs))
+            shown_means = [f"{means[label]:.1f}" for label in shown]
+            lines.append([name, sizes, f"{spec.shift:.2f}", *shown_means, _signed(short)])
+        header = ["graph", "communities", "shift", *shown, "difference"]
+        note = "Difference: FED-PUB-plus less the better of the last two. Shift: how much communities differ."
+        columns = ["graph", "method", "mean", "deviation", "seeds"]
+        return Artefact(columns, rows, note, read=[(header, lines)])
+
+
+def _signed(value: float | None) -> str:
+    return "" if value is None else f"{value:+.1f}"

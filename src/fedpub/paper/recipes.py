@@ -39,9 +39,7 @@ RECIPES: dict[str, Recipe] = {
     "more-twitch": differences.TWITCH,
     "more-beyond": beyond.Beyond(),
     "more-hops": hops.RESULTS,
-    "more-hops-choice": hops.CHOICE,
     "more-pareto": pareto.Pareto(),
-    "more-same-model": beyond.SAME_MODEL,
-    "more-ingredients-disjoint": beyond.ingredients("disjoint"),
-    "more-ingredients-overlapping": beyond.ingredients("overlapping"),
+    "more-parts": beyond.PARTS,
+    "more-communities": beyond.Community(),
 }

@@ -22,6 +22,7 @@ from fedpub.store.record import Record, Row
 from fedpub.tasks import TASKS, task_of
 
 MAX_SNAPSHOTS = 60  # rounds whose relations between clients are kept
+SIMILARITY, ALPHA = "similarity", "alpha"  # names of relations: how alike two clients are; what averages weigh them
 # Settings in which the runs of a table row may differ, or that the row already shows.
 NOT_A_VARIANT = {"dataset", "scenario", "clients", "method", "options", "task", "seed", "data_seed"}
 NEEDED: dict[str, tuple[type, ...]] = {
@@ -240,18 +241,28 @@ def _changed(file: Path) -> int:
 
 
 def _matrices(file: Path, prefix: str) -> Iterator[Relation]:
-    """Read only the rounds that are kept."""
+    """Read only the rounds that are kept; similarities, if there are any, come first."""
     with safetensors.safe_open(file, framework="numpy") as opened:
-        for name in sorted(opened.keys()):
-            if not name.startswith(prefix):
-                continue
-            part = opened.get_slice(name)
-            shape = part.get_shape()
+        recorded: list[str] = opened.keys()
+        names = [name for name in recorded if name.startswith(prefix)]
+        shapes = {name: opened.get_slice(name).get_shape() for name in names}
+        for name, shape in shapes.items():
             if len(shape) != 3 or shape[1] != shape[2] or 0 in shape:
                 raise ValueError(f"{name} has the shape {shape} instead of [rounds, clients, clients]")
-            kept = thinned(range(1, shape[0] + 1), MAX_SNAPSHOTS)
+        rounds = max((shape[0] for shape in shapes.values()), default=0)
+        kept = thinned(range(1, rounds + 1), MAX_SNAPSHOTS)
+        for name in sorted(names, key=lambda name: (name != prefix + SIMILARITY, name)):
+            if shapes[name][0] < rounds:
+                continue  # resumed with a version that records more: the rounds of this relation are not known
+            part = opened.get_slice(name)
             values = np.concatenate([part[number - 1 : number] for number in kept]).astype(float)
-            yield Relation(name.removeprefix(prefix), kept, values)
+            yield Relation(name.removeprefix(prefix), kept, compared(values) if name == prefix + SIMILARITY else values)
+
+
+def compared(similarity: np.ndarray) -> np.ndarray:
+    """NaN for clients that could not be compared yet: they are not even similar to themselves."""
+    unlike = similarity.diagonal(axis1=1, axis2=2) == 0
+    return np.where(unlike[:, :, None] | unlike[:, None, :], np.nan, similarity)
 
 
 def together(clusters: list[float]) -> np.ndarray:

@@ -4,7 +4,7 @@
   const root = document.documentElement;
   const at = (id) => document.getElementById(id);
   // The reader's choices; they are kept when a live page redraws itself.
-  const chosen = { cell: 0, relation: "", round: null, strict: 1, grouped: false, hidden: new Set(), sort: {}, open: new Set() };
+  const chosen = { cell: 0, relation: "", matrix: "similarity", round: null, grouped: true, hidden: new Set(), sort: {}, open: new Set() };
 
   // ---- small tools --------------------------------------------------------------------------------------------
 
@@ -432,60 +432,62 @@
     at("clients-body").replaceChildren(figure("gains", "Gain over local, client by client", here.name, draw, rows, false), table("gains", "Better and worse than local", `${here.name}; in points of ${here.metric}`, columns, lines));
   }
 
-  // ---- similarity: heat map and communities -------------------------------------------------------------------
+  // ---- similarity: heat maps, communities, averages and models used --------------------------------------------
 
   const unpacked = new WeakMap();
-  function matrices(relation) {
-    if (!unpacked.has(relation)) {
-      const raw = atob(relation.values), size = relation.clients ** 2, all = [];
-      for (let shot = 0; shot < relation.rounds.length; shot++) {
+  function rounds(matrix, run) {
+    if (!unpacked.has(matrix)) {
+      const raw = atob(matrix.values), size = run.clients ** 2, all = [];
+      for (let shot = 0; shot < run.rounds.length; shot++) {
         const values = new Float64Array(size);
         for (let i = 0; i < size; i++) {
           const place = 2 * (shot * size + i), step = raw.charCodeAt(place) + 256 * raw.charCodeAt(place + 1);
-          values[i] = step === 65535 ? NaN : relation.low + (step / 65534) * (relation.high - relation.low);
+          values[i] = step === 65535 ? NaN : matrix.low + (step / 65534) * (matrix.high - matrix.low);
         }
         all.push(values);
       }
-      unpacked.set(relation, all);
+      unpacked.set(matrix, all);
     }
-    return unpacked.get(relation);
+    return unpacked.get(matrix);
   }
-  const relationName = (one) => `${titled(one.method)}, seed ${one.seed}: ${one.name}`;
-  function pairs(values, clients) {
-    const found = [];
-    for (let i = 0; i < clients; i++) for (let j = i + 1; j < clients; j++) { const value = (values[i * clients + j] + values[j * clients + i]) / 2; if (!Number.isNaN(value)) found.push([i, j, value]); }
-    return found;
+  const relationName = (one) => `${titled(one.method)}, seed ${one.seed}`;
+  const MATRICES = {
+    similarity: ["similarity", "Similarity of clients", "how alike two clients are to the server"],
+    alpha: ["α", "Weights of the averages, α", "row: whose average it is; column: whose weights it takes; a row sums to one"],
+    "same cluster": ["clusters", "Clients in one cluster", "clients of one cluster share a model"],
+  };
+  const matrixWords = (matrix) => MATRICES[matrix.name] || [matrix.name, `Relations between clients: ${matrix.name}`, "as the server recorded them"];
+  const RULES = {
+    community: "As the method itself formed them",
+    cluster: "The clusters of the method",
+    linkage: "Average linkage of the similarities, at the stage with the best silhouette",
+  };
+  // The members of every community in a round, and the clients that have none.
+  function grouped(run, shot) {
+    const groups = [], without = [];
+    run.communities[shot].forEach((group, client) => (group < 0 ? without : (groups[group] = groups[group] || [])).push(client));
+    return { groups, without };
   }
-  // Pairs are joined from that number of deviations above the mean of all pairs; clusters are taken as they are.
-  function communities(relation, values) {
-    const all = pairs(values, relation.clients), numbers = all.map((pair) => pair[2]);
-    const middle = numbers.length ? mean(numbers) : 0, spread = numbers.length ? Math.sqrt(mean(numbers.map((value) => (value - middle) ** 2))) : 0;
-    const limit = relation.name === "same cluster" ? 0.5 : middle + chosen.strict * spread;
-    const edges = all.filter((pair) => pair[2] >= limit);
-    const parent = Array.from({ length: relation.clients }, (_, i) => i);
-    const find = (i) => { while (parent[i] !== i) i = parent[i]; return i; };
-    for (const [i, j] of edges) { const a = find(i), b = find(j); if (a !== b) parent[Math.max(a, b)] = Math.min(a, b); }
-    const groups = new Map();
-    for (let i = 0; i < relation.clients; i++) { const top = find(i); groups.set(top, [...(groups.get(top) || []), i]); }
-    return { edges, limit, groups: [...groups.values()].sort((a, b) => b.length - a.length || a[0] - b[0]) };
-  }
-  // Positions of the clients: a force layout of the last round that starts from a circle, so that it is deterministic.
-  function layout(relation) {
-    const count = relation.clients, last = matrices(relation).at(-1), { edges } = communities(relation, last);
-    const x = Array.from({ length: count }, (_, i) => Math.cos((2 * Math.PI * i) / count)), y = Array.from({ length: count }, (_, i) => Math.sin((2 * Math.PI * i) / count) * 1.0001);
-    const ideal = 1.6 / Math.sqrt(count);
-    for (let turn = 0, heat = 0.25; turn < 260; turn++, heat *= 0.982) {
-      const dx = new Float64Array(count), dy = new Float64Array(count);
-      const push = (i, j, force) => { const a = x[i] - x[j], b = y[i] - y[j], far = Math.hypot(a, b) || 1e-6, f = force(far) / far; dx[i] += a * f; dy[i] += b * f; dx[j] -= a * f; dy[j] -= b * f; };
-      for (let i = 0; i < count; i++) for (let j = i + 1; j < count; j++) push(i, j, (far) => (ideal * ideal) / far);
-      for (const [i, j] of edges) push(i, j, (far) => (-far * far) / ideal / Math.max(1, edges.length / count / 2));
-      for (let i = 0; i < count; i++) {
-        dx[i] -= x[i] * 0.9; dy[i] -= y[i] * 0.9;
-        const far = Math.hypot(dx[i], dy[i]) || 1e-6, step = Math.min(far, heat) / far;
-        x[i] += dx[i] * step; y[i] += dy[i] * step;
-      }
+  const groupColour = (number) => theme(`m${[8, 1, 6, 2, 3, 5, 4, 9, 7][number % 9]}`);
+  // A community has the colour of the true one with which it shares most clients, if no other shares more with that one.
+  function foundColours(run, shot) {
+    const { groups } = grouped(run, shot), number = new Map(), taken = new Set();
+    const give = (group, colour) => { number.set(group, colour); taken.add(colour); };
+    if (run.true) {
+      const shared = groups.flatMap((members, group) => [...new Set(run.true)].map((one) => [members.filter((client) => run.true[client] === one).length, group, one])).filter(([count]) => count).sort((a, b) => b[0] - a[0]);
+      for (const [, group, one] of shared) if (!number.has(group) && !taken.has(one)) give(group, one);
     }
-    return { x, y };
+    groups.forEach((_, group) => { let free = 0; while (taken.has(free)) free += 1; if (!number.has(group)) give(group, free); });
+    return run.communities[shot].map((group) => (group < 0 ? theme("line") : groups[group].length === 1 ? theme("m0") : groupColour(number.get(group))));
+  }
+  const owner = (run, shot, client) => (run.used ? data.owners[run.used[shot][client]] : null);
+  function about(run, shot, client) {
+    const parts = [];
+    if (run.communities) parts.push(run.communities[shot][client] < 0 ? "in no community yet" : `community ${run.communities[shot][client]}`);
+    if (run.true) parts.push(`true community ${run.true[client]}`);
+    if (run.contributors && known(run.contributors[shot][client])) parts.push(plural(fixed(run.contributors[shot][client], 1), "effective contributor"));
+    if (owner(run, shot, client)) parts.push(`uses ${owner(run, shot, client)} model`);
+    return parts.length ? `Client ${client}: ${parts.join(", ")}` : "";
   }
   const hexed = (text) => [1, 3, 5].map((i) => parseInt(text.slice(i, i + 2), 16));
   function ramp() {
@@ -493,29 +495,27 @@
     return (share) => { const place = Math.min(3.9999, Math.max(0, share * 4)), i = Math.floor(place), part = place - i; return `rgb(${stops[i].map((value, c) => Math.round(value + (stops[i + 1][c] - value) * part)).join(",")})`; };
   }
 
-  let playing = null;
-  const stopPlaying = () => { clearInterval(playing); playing = null; };
-  function similarity() {
-    stopPlaying();
-    const here = cell(), body = at("similarity-body");
-    if (!here.relations.length) return body.replaceChildren(h("p", { class: "note" }, "No run of this cell has relations between clients: FED-PUB records similarities, GCFL its clusters."));
-    const relation = here.relations.find((one) => relationName(one) === chosen.relation) || here.relations[0];
-    const all = matrices(relation), count = relation.clients, clusters = relation.name === "same cluster";
-    if (chosen.round === null || chosen.round >= all.length) chosen.round = all.length - 1;
-    let places = layout(relation);
-    const say = { heat: null };
-    const order = () => (chosen.grouped ? communities(relation, all.at(-1)).groups.flat() : Array.from({ length: count }, (_, i) => i));
-    const heatRows = () => [["round", "client", "other", relation.name], ...all.flatMap((values, shot) => Array.from(values, (value, i) => [relation.rounds[shot], Math.floor(i / count), i % count, Number.isNaN(value) ? null : Number(value.toFixed(5))]))];
-    const heat = figure("heat", clusters ? "Clients in one cluster" : "Similarity of clients", `${here.name}; ${titled(relation.method)}, seed ${relation.seed}`, (width, line) => {
-      const left = 30, size = Math.min(width - left - 6, 520), step = size / count, colour = ramp(), values = all[chosen.round], listed = order();
-      const share = (value) => (value - relation.low) / (relation.high - relation.low || 1);
+  function heatMap(run, matrix) {
+    const all = rounds(matrix, run), count = run.clients, clusters = matrix.name === "same cluster", weights = matrix.name === "alpha";
+    const [, title, small] = matrixWords(matrix);
+    const strips = [run.communities && "found", run.true && "true"].filter(Boolean);
+    const order = (shot) => {
+      const clients = Array.from({ length: count }, (_, i) => i), group = (client) => (run.communities[shot][client] < 0 ? Infinity : run.communities[shot][client]);
+      return chosen.grouped && run.communities ? clients.sort((a, b) => (group(a) === group(b) ? a - b : group(a) - group(b))) : clients;
+    };
+    const rows = () => [["round", "client", "other", matrix.name], ...all.flatMap((values, shot) => Array.from(values, (value, i) => [run.rounds[shot], Math.floor(i / count), i % count, Number.isNaN(value) ? null : Number(value.toFixed(5))]))];
+    const caption = [relationName(run), small, weights && "colours by square root", strips.length && `left edge: community ${strips.join(", ")}`];
+    return figure("heat", title, caption.filter(Boolean).join("; "), (width, line) => {
+      const left = 30 + 9 * strips.length, size = Math.min(width - left - 6, 520), step = size / count, colour = ramp(), shot = chosen.round, values = all[shot], listed = order(shot);
+      const share = (value) => { const part = (value - matrix.low) / (matrix.high - matrix.low || 1); return weights ? Math.sqrt(part) : part; };
+      const fill = (value) => (Number.isNaN(value) ? theme("faint") : colour(share(value)));
       const frame = s("rect", { fill: "none", stroke: theme("ink"), "stroke-width": 2, visibility: "hidden", width: step, height: step, "data-transient": true });
       const read = (row, column) => {
-        const value = values[listed[row] * count + listed[column]];
+        const [i, j] = [listed[row], listed[column]], value = values[i * count + j];
         frame.setAttribute("x", left + column * step); frame.setAttribute("y", 4 + row * step); frame.setAttribute("visibility", "visible");
-        const shown = Number.isNaN(value) ? "one was absent" : clusters ? (value > 0.5 ? "together" : "apart") : fixed(value, 4);
-        line.textContent = `Round ${relation.rounds[chosen.round]}, clients ${listed[row]} and ${listed[column]}: ${shown}`;
-        return line.textContent;
+        const shown = Number.isNaN(value) ? "unknown, one was absent or is not compared yet" : clusters ? (value > 0.5 ? "together" : "apart") : weights ? `α ${fixed(value, 4)}, the weight of ${j} in the average of ${i}` : fixed(value, 4);
+        line.textContent = `Round ${run.rounds[shot]}, clients ${i} and ${j}: ${shown}`;
+        return [line.textContent, about(run, shot, i), i !== j && about(run, shot, j)].filter(Boolean).join("\n");
       };
       let where = [0, 0];
       const place = (event) => { const box = surface.getBoundingClientRect(), limit = (value) => Math.min(count - 1, Math.max(0, value)); where = [limit(Math.floor(((event.clientY - box.top) / box.height) * count)), limit(Math.floor(((event.clientX - box.left) / box.width) * count))]; showTip(read(...where), event.clientX, event.clientY); };
@@ -523,59 +523,179 @@
         onpointerleave: () => { frame.setAttribute("visibility", "hidden"); hideTip(); },
         onkeydown: (event) => { const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key]; if (!step) return; event.preventDefault(); where = where.map((value, i) => Math.min(count - 1, Math.max(0, value + step[i]))); read(...where); } });
       const every = Math.ceil(count / Math.max(4, Math.floor(size / 19)));
-      const numbers = listed.flatMap((client, i) => (i % every ? [] : [word(left - 6, 4 + (i + 0.5) * step + 4, client, { "text-anchor": "end", fill: theme("soft"), "font-size": 11 }), word(left + (i + 0.5) * step, size + 19, client, { "text-anchor": "middle", fill: theme("soft"), "font-size": 11 })]));
+      const numbers = listed.flatMap((client, i) => (i % every ? [] : [word(24, 4 + (i + 0.5) * step + 4, client, { "text-anchor": "end", fill: theme("soft"), "font-size": 11 }), word(left + (i + 0.5) * step, size + 19, client, { "text-anchor": "middle", fill: theme("soft"), "font-size": 11 })]));
+      const tints = { found: run.communities && foundColours(run, shot), true: run.true && run.true.map(groupColour) };
+      const edges = strips.map((name, place) => listed.map((client, row) => s("rect", { x: 30 + 9 * place, y: (4 + row * step).toFixed(2), width: 6, height: (step + 0.2).toFixed(2), fill: tints[name][client], "data-tip": about(run, shot, client), "data-strip": name })));
       let squares;
       if (count <= 64) {
-        squares = listed.flatMap((i, row) => listed.map((j, column) => { const value = values[i * count + j]; return s("rect", { x: (left + column * step).toFixed(2), y: (4 + row * step).toFixed(2), width: (step + 0.4).toFixed(2), height: (step + 0.4).toFixed(2), fill: Number.isNaN(value) ? theme("faint") : colour(share(value)), "shape-rendering": "crispEdges", "data-value": Number.isNaN(value) ? "" : value.toFixed(4) }); }));
+        squares = listed.flatMap((i, row) => listed.map((j, column) => { const value = values[i * count + j]; return s("rect", { x: (left + column * step).toFixed(2), y: (4 + row * step).toFixed(2), width: (step + 0.4).toFixed(2), height: (step + 0.4).toFixed(2), fill: fill(value), "shape-rendering": "crispEdges", "data-value": Number.isNaN(value) ? "" : value.toFixed(4) }); }));
       } else { // too many squares would slow down the slider: draw one image
         const picture = document.createElement("canvas"), pen = picture.getContext("2d");
         picture.width = picture.height = count;
-        listed.forEach((i, row) => listed.forEach((j, column) => { const value = values[i * count + j]; pen.fillStyle = Number.isNaN(value) ? theme("faint") : colour(share(value)); pen.fillRect(column, row, 1, 1); }));
+        listed.forEach((i, row) => listed.forEach((j, column) => { pen.fillStyle = fill(values[i * count + j]); pen.fillRect(column, row, 1, 1); }));
         squares = s("image", { href: picture.toDataURL(), x: left, y: 4, width: size, height: size, style: { imageRendering: "pixelated" } });
       }
-      const below = size + 40, id = "ramp", middle = (relation.low + relation.high) / 2;
+      // In the order of the communities, each of them is a block; two lines, so that one shows on any colour.
+      let first = 0;
+      const blocks = chosen.grouped && run.communities ? grouped(run, shot).groups.filter(Boolean).flatMap((members) => {
+        const start = first, box = { x: left + start * step, y: 4 + start * step, width: members.length * step, height: members.length * step, fill: "none" };
+        first += members.length;
+        return members.length > 1 ? [s("rect", { ...box, stroke: theme("card"), "stroke-width": 3.4 }), s("rect", { ...box, stroke: theme("ink"), "stroke-width": 1.4, "data-block": members.length })] : [];
+      }) : [];
+      const below = size + 40, id = "ramp", middle = matrix.low + (matrix.high - matrix.low) * (weights ? 0.25 : 0.5);
       const key = clusters
         ? [[0, "apart"], [1, "together"]].map(([value, text], i) => [s("rect", { x: left + i * 100, y: below - 9, width: 12, height: 12, fill: colour(value), stroke: theme("line") }), word(left + i * 100 + 18, below + 1, text, { fill: theme("soft"), "font-size": 11 })])
-        : [s("defs", {}, s("linearGradient", { id }, [0, 0.25, 0.5, 0.75, 1].map((offset) => s("stop", { offset, "stop-color": colour(offset) })))), s("rect", { x: left, y: below - 8, width: size, height: 9, fill: `url(#${id})`, stroke: theme("line") }), [[relation.low, "start", left], [middle, "middle", left + size / 2], [relation.high, "end", left + size]].map(([value, anchor, x]) => word(x, below + 15, fixed(value, 3), { "text-anchor": anchor, fill: theme("soft"), "font-size": 11 }))];
-      if (!line.textContent || say.heat !== chosen.round) line.textContent = `Round ${relation.rounds[chosen.round]}. Point at a square, tap it, or use the arrow keys.`;
-      say.heat = chosen.round;
-      return canvas(width, below + 22, `Similarities of ${count} clients in round ${relation.rounds[chosen.round]}`, s("g", { transform: `translate(${Math.max(0, (width - size - left - 6) / 2)},0)` }, squares, numbers, key, frame, surface));
-    }, heatRows);
-    const graph = figure("communities", "Communities found", clusters ? "Clients of one cluster are joined" : "Joined: similarity well above the mean of all pairs", (width, line) => {
-      const values = all[chosen.round], { edges, limit, groups } = communities(relation, values);
-      const height = Math.min(width, 540), radius = count <= 30 ? 13 : count <= 80 ? 9 : 5, pad = radius + 6;
-      const fit = (list, to) => { const low = Math.min(...list), high = Math.max(...list); return list.map((value) => (high - low < 1e-6 ? to / 2 : pad + ((value - low) / (high - low)) * (to - 2 * pad))); };
-      const x = fit(places.x, width), y = fit(places.y, height), shade = ramp();
-      const group = new Map(groups.flatMap((members, index) => members.map((client) => [client, index])));
-      const tint = (client) => (groups[group.get(client)].length === 1 ? theme("m0") : theme(`m${[8, 1, 6, 2, 3, 5, 4, 9, 7][group.get(client) % 9]}`));
-      const strongest = Math.max(...edges.map((edge) => edge[2]), limit + 1e-9);
-      const several = groups.filter((members) => members.length > 1), alone = groups.filter((members) => members.length === 1).flat();
-      const words = several.slice(0, 8).map((members) => (members.length > 12 ? `${members.slice(0, 12).join(", ")} … (${members.length})` : members.join(", "))).join("  |  ");
-      line.textContent = `Round ${relation.rounds[chosen.round]}: ${plural(several.length, "group")}${words ? `: ${words}` : ""}${alone.length ? `; alone: ${alone.slice(0, 20).join(", ")}${alone.length > 20 ? " …" : ""}` : ""}.${clusters ? "" : ` Joined from ${fixed(limit, 3)} upwards.`}`;
-      return canvas(width, height, `${plural(several.length, "group")} of clients in round ${relation.rounds[chosen.round]}`,
-        edges.map(([i, j, value]) => s("line", { x1: x[i].toFixed(1), y1: y[i].toFixed(1), x2: x[j].toFixed(1), y2: y[j].toFixed(1), stroke: group.get(i) === group.get(j) ? tint(i) : shade(0.5), "stroke-width": 1.2, opacity: (clusters ? 0.3 : 0.35 + (0.45 * (value - limit)) / (strongest - limit)).toFixed(2) })),
-        x.map((_, i) => s("g", { "data-tip": `Client ${i}: ${groups[group.get(i)].length === 1 ? "alone" : `with ${groups[group.get(i)].filter((one) => one !== i).slice(0, 12).join(", ")}`}`, "data-group": group.get(i) },
-          s("circle", { cx: x[i].toFixed(1), cy: y[i].toFixed(1), r: radius, fill: tint(i), stroke: theme("card"), "stroke-width": 1.5 }),
-          radius > 6 && word(x[i].toFixed(1), (y[i] + radius * 0.32).toFixed(1), i, { "text-anchor": "middle", fill: theme("card"), "font-size": radius > 10 ? 11 : 8, "font-weight": 600 }))));
-    }, () => [["round", "client", "group"], ...all.flatMap((values, shot) => communities(relation, values).groups.flatMap((members, index) => members.map((client) => [relation.rounds[shot], client, index])))]);
+        : [s("defs", {}, s("linearGradient", { id }, [0, 0.25, 0.5, 0.75, 1].map((offset) => s("stop", { offset, "stop-color": colour(offset) })))), s("rect", { x: left, y: below - 8, width: size, height: 9, fill: `url(#${id})`, stroke: theme("line") }), [[matrix.low, "start", left], [middle, "middle", left + size / 2], [matrix.high, "end", left + size]].map(([value, anchor, x]) => word(x, below + 15, fixed(value, 3), { "text-anchor": anchor, fill: theme("soft"), "font-size": 11 }))];
+      line.textContent = `Round ${run.rounds[shot]}. Point at a square, tap it, or use the arrow keys.`;
+      return canvas(width, below + 22, `${title}: ${count} clients in round ${run.rounds[shot]}`, s("g", { transform: `translate(${Math.max(0, (width - size - left - 6) / 2)},0)` }, edges, squares, blocks, numbers, key, frame, surface));
+    }, rows);
+  }
+
+  function communities(run) {
+    const rows = () => [["round", "client", "community", ...(run.true ? ["true_community"] : [])], ...run.communities.flatMap((found, shot) => found.map((group, client) => [run.rounds[shot], client, group < 0 ? null : group, ...(run.true ? [run.true[client]] : [])]))];
+    return figure("communities", "Communities found", `${RULES[run.rule]}${run.true ? "; colour: true community" : ""}`, (width, line) => {
+      const shot = chosen.round, { groups, without } = grouped(run, shot), several = groups.map((members, number) => ({ name: `${number}`, members })).filter(({ members }) => members && members.length > 1), alone = groups.flat().filter((client) => groups[run.communities[shot][client]].length === 1);
+      const listed = [...several, ...(alone.length ? [{ name: "alone", members: alone }] : []), ...(without.length ? [{ name: "none yet", members: without }] : [])];
+      const radius = run.clients <= 80 ? 12 : 6, gap = 2 * radius + 4, left = 118, across = Math.max(1, Math.floor((width - left) / gap)), tints = run.true ? run.true.map(groupColour) : foundColours(run, shot);
+      let top = 4;
+      const drawn = listed.map(({ name, members }, index) => {
+        const tall = Math.ceil(members.length / across) * gap + 12, y = top;
+        top += tall;
+        return s("g", { "data-community": name },
+          index > 0 && s("line", { x1: 0, x2: width, y1: y - 4, y2: y - 4, stroke: theme("line") }),
+          word(0, y + radius + 4, /^\d/.test(name) ? `community ${name}` : name, { "font-weight": 600 }), word(left - 12, y + radius + 4, members.length, { "text-anchor": "end", fill: theme("soft"), "font-size": 11, "data-tip": plural(members.length, "client") }),
+          members.map((client, place) => {
+            const cx = left + radius + (place % across) * gap, cy = y + radius + Math.floor(place / across) * gap, blank = !run.true && name === "none yet";
+            return s("g", { "data-tip": about(run, shot, client) }, s("circle", { cx, cy, r: radius, fill: blank ? theme("faint") : tints[client], stroke: blank ? theme("soft") : "none" }),
+              radius > 6 && word(cx, cy + 4, client, { "text-anchor": "middle", fill: theme(blank ? "ink" : "card"), "font-size": 11, "font-weight": 600 }));
+          }));
+      });
+      const words = several.slice(0, 8).map(({ members }) => (members.length > 12 ? `${members.slice(0, 12).join(", ")} … (${members.length})` : members.join(", "))).join("  |  ");
+      const index = run.index && run.index[shot];
+      line.textContent = `Round ${run.rounds[shot]}: ${plural(several.length, "group")}${words ? `: ${words}` : ""}${alone.length ? `; alone: ${alone.slice(0, 20).join(", ")}${alone.length > 20 ? " …" : ""}` : ""}.${known(index) ? ` Adjusted Rand index with the true communities: ${fixed(index)}.` : ""}`;
+      return canvas(width, Math.max(top, 40), `${plural(several.length, "group")} of clients in round ${run.rounds[shot]}`, drawn);
+    }, rows);
+  }
+
+  // A small figure with a value, or some, for each recorded round; a dashed line marks the round chosen above.
+  function timeline(name, title, small, run, { low, high, key = [], draw, read }, rows) {
+    const numbers = run.history.rounds;
+    return figure(name, title, small, (width, line) => {
+      let end = 0, lower = 12;
+      const keys = key.map(([text, colour]) => {
+        const wide = 30 + text.length * 6.6;
+        if (end && end + wide > width) { end = 0; lower += 20; }
+        end += wide;
+        return [s("rect", { x: end - wide, y: lower - 10, width: 12, height: 12, rx: 2, fill: colour, stroke: theme("line") }), word(end - wide + 18, lower, text, { "font-size": 11.5 })];
+      });
+      const left = 36, right = width - 8, top = key.length ? lower + 14 : 8, bottom = top + 150;
+      const x = scale(numbers[0] - 0.5, numbers.at(-1) + 0.5, left, right), y = scale(low, high, bottom, top);
+      const grid = ticks(low, high, 4).map((value) => [s("line", { x1: left, x2: right, y1: y(value), y2: y(value), stroke: theme("line") }), word(left - 7, y(value) + 4, shortNumber(value), { "text-anchor": "end", fill: theme("soft"), "font-size": 11 })]);
+      const below = ticks(numbers[0], numbers.at(-1), 4).filter((value) => Number.isInteger(value) && value > numbers[0] + numbers.at(-1) / 20).concat([numbers[0]]).map((value) => word(x(value), bottom + 18, value, { "text-anchor": "middle", fill: theme("soft"), "font-size": 11 }));
+      const now = run.rounds[chosen.round], at = numbers.indexOf(now);
+      const guide = s("line", { y1: top, y2: bottom, stroke: theme("soft"), visibility: "hidden", "data-transient": true });
+      const point = (place) => { guide.setAttribute("x1", x(numbers[place])); guide.setAttribute("x2", x(numbers[place])); guide.setAttribute("visibility", "visible"); return `Round ${numbers[place]}: ${read(place)}`; };
+      let current = at < 0 ? numbers.length - 1 : at;
+      const move = (event) => {
+        const box = surface.getBoundingClientRect(), value = numbers[0] - 0.5 + ((event.clientX - box.left) / box.width) * (numbers.at(-1) - numbers[0] + 1);
+        current = numbers.reduce((best, number, place) => (Math.abs(number - value) < Math.abs(numbers[best] - value) ? place : best), 0);
+        showTip(point(current), event.clientX, event.clientY);
+      };
+      const surface = s("rect", { x: left, y: top, width: right - left, height: bottom - top, fill: "transparent", tabindex: 0, role: "slider", "aria-label": `${title} by round`, "aria-valuemin": numbers[0], "aria-valuemax": numbers.at(-1), "aria-valuenow": numbers[current], "data-reads": true, onpointermove: move, onpointerdown: move,
+        onpointerleave: () => { guide.setAttribute("visibility", "hidden"); hideTip(); },
+        onblur: () => guide.setAttribute("visibility", "hidden"),
+        onkeydown: (event) => { const step = { ArrowLeft: -1, ArrowRight: 1, Home: -numbers.length, End: numbers.length }[event.key]; if (!step) return; event.preventDefault(); current = Math.min(numbers.length - 1, Math.max(0, current + step)); surface.setAttribute("aria-valuenow", numbers[current]); line.textContent = point(current); surface.setAttribute("aria-valuetext", line.textContent); } });
+      surface.setAttribute("aria-valuetext", `Round ${numbers[current]}: ${read(current)}`);
+      line.textContent = `Round ${numbers[current]}: ${read(current)}`;
+      return canvas(width, bottom + 36, `${title} by round`, keys, grid, draw(x, y), below, word((left + right) / 2, bottom + 34, "round", { "text-anchor": "middle", fill: theme("soft"), "font-size": 11 }),
+        at >= 0 && s("line", { x1: x(now), x2: x(now), y1: top, y2: bottom, stroke: theme("ink"), "stroke-dasharray": "3 3", "data-now": now }), guide, surface);
+    }, rows);
+  }
+  // A line through the rounds that have a value.
+  function through(run, values, x, y) {
+    const points = values.flatMap((value, place) => (known(value) ? [[x(run.history.rounds[place]), y(value)]] : []));
+    if (points.length === 1) return s("circle", { cx: points[0][0], cy: points[0][1], r: 3, fill: methodColour(run.method) });
+    return s("path", { d: points.map(([a, b], i) => `${i ? "L" : "M"}${a.toFixed(1)} ${b.toFixed(1)}`).join(""), fill: "none", stroke: methodColour(run.method), "stroke-width": WIDTH, "stroke-linejoin": "round", "data-curve": points.length });
+  }
+  function contributorsByRound(run) {
+    const all = run.history.contributors, numbers = run.history.rounds, some = all.filter(known);
+    if (!some.length) return null;
+    return timeline("contributors", "Effective contributors", "1 / Σ α² of a client's average: 1 if it is its own model alone, n if n clients weigh the same; line: mean over clients, band: smallest to largest", run, {
+      low: 0, high: Math.max(2, ...some.map((one) => one[2])) * 1.05,
+      read: (place) => (all[place] ? `mean ${fixed(all[place][1], 1)}, from ${fixed(all[place][0], 1)} to ${fixed(all[place][2], 1)} per client` : "unknown"),
+      draw: (x, y) => {
+        const places = numbers.map((_, place) => place).filter((place) => all[place]), side = (end) => places.map((place) => `${x(numbers[place]).toFixed(1)} ${y(all[place][end]).toFixed(1)}`);
+        return [places.length > 1 && s("path", { d: `M${[...side(2), ...side(0).reverse()].join("L")}Z`, fill: methodColour(run.method), opacity: 0.16 }), through(run, all.map((one) => one && one[1]), x, y)];
+      },
+    }, () => [["round", "smallest", "mean", "largest"], ...numbers.map((round, place) => [round, ...(all[place] || [null, null, null])])]);
+  }
+  function indexByRound(run) {
+    const all = run.history.index, some = all.filter(known);
+    if (!some.length) return null;
+    return timeline("index", "Found and true communities", "adjusted Rand index: 1 if the communities found are the true ones, about 0 if they agree no better than by chance", run, {
+      low: Math.min(0, ...some), high: 1.05,
+      read: (place) => (known(all[place]) ? `index ${fixed(all[place])}` : "no communities yet"),
+      draw: (x, y) => through(run, all, x, y),
+    }, () => [["round", "adjusted_rand_index"], ...run.history.rounds.map((round, place) => [round, all[place]])]);
+  }
+  function usedByRound(run) {
+    const all = run.history.used, numbers = run.history.rounds, colours = data.owners.map((_, model) => theme(`m${[3, 1, 4, 0][model]}`));
+    return timeline("used", "Models that clients use", "clients by whose model they use, as their validation chose", run, {
+      low: 0, high: run.clients, key: data.owners.map((name, model) => [name, colours[model]]),
+      read: (place) => data.owners.map((name, model) => `${name} ${all[place][model]}`).join(", "),
+      draw: (x, y) => numbers.map((round, place) => {
+        // A column reaches half-way to the rounds beside it.
+        const from = place ? (numbers[place - 1] + round) / 2 : round - 0.5, to = place + 1 < numbers.length ? (round + numbers[place + 1]) / 2 : round + 0.5;
+        let under = 0;
+        return all[place].map((clients, model) => { under += clients; return clients > 0 && s("rect", { x: x(from).toFixed(1), y: y(under).toFixed(1), width: (x(to) - x(from) + 0.2).toFixed(1), height: (y(under - clients) - y(under)).toFixed(1), fill: colours[model], "shape-rendering": "crispEdges", "data-used": model, "data-round": round }); });
+      }),
+    }, () => [["round", ...data.owners], ...numbers.map((round, place) => [round, ...all[place]])]);
+  }
+  function eachClient(run) {
+    const shot = chosen.round, at = (values, client) => values && values[shot][client];
+    const columns = [
+      { head: "Client", value: (client) => client },
+      run.communities && { head: "Community", value: (client) => (at(run.communities, client) < 0 ? null : at(run.communities, client)), show: (client) => (at(run.communities, client) < 0 ? "none yet" : at(run.communities, client)) },
+      run.true && { head: "True", title: "Its true community", value: (client) => run.true[client] },
+      run.contributors && { head: "Contributors", title: "Effective contributors to the client's average, 1 / Σ α²", value: (client) => at(run.contributors, client), show: (client) => fixed(at(run.contributors, client), 1) },
+      run.used && { head: "Uses", text: true, title: "Whose model the client uses, as its validation chose", value: (client) => owner(run, shot, client) || "unknown" },
+    ].filter(Boolean);
+    return table("related", "Client by client", `${relationName(run)}; round ${run.rounds[shot]}`, columns, Array.from({ length: run.clients }, (_, client) => client));
+  }
+
+  let playing = null;
+  const stopPlaying = () => { clearInterval(playing); playing = null; };
+  function similarity() {
+    stopPlaying();
+    const here = cell(), body = at("similarity-body");
+    if (!here.relations.length) return body.replaceChildren(h("p", { class: "note" }, "No run of this cell has relations between clients: FED-PUB records similarities and weights, GCFL its clusters."));
+    const run = here.relations.find((one) => relationName(one) === chosen.relation) || here.relations[0], last = run.rounds.length - 1;
+    if (chosen.round === null || chosen.round > last) chosen.round = last;
+    const matrix = run.matrices.find((one) => one.name === chosen.matrix) || run.matrices[0];
+    const again = (id) => { similarity(); redraw(); at(id).focus(); };
     const shown = h("output", { for: "round" });
-    const slider = h("input", { type: "range", id: "round", min: 0, max: all.length - 1, step: 1, value: chosen.round, "aria-label": "Round", oninput: () => { stopPlaying(); play.textContent = "Play"; show(Number(slider.value)); } });
-    const show = (shot) => { chosen.round = shot; slider.value = shot; shown.textContent = `${relation.rounds[shot]} of ${relation.rounds.at(-1)}`; slider.setAttribute("aria-valuetext", `round ${relation.rounds[shot]}`); redraw("heat"); redraw("communities"); };
+    let clients = last >= 0 && (run.communities || run.contributors || run.used) && eachClient(run);
+    const say = () => { shown.textContent = `${run.rounds[chosen.round]} of ${run.rounds.at(-1)}`; slider.setAttribute("aria-valuetext", `round ${run.rounds[chosen.round]}`); };
+    const show = (shot) => {
+      chosen.round = shot; slider.value = shot; say();
+      for (const name of ["heat", "communities", "contributors", "index", "used"]) redraw(name);
+      if (clients) { const fresh = eachClient(run); clients.replaceWith(fresh); clients = fresh; }
+    };
+    const slider = h("input", { type: "range", id: "round", min: 0, max: last, step: 1, value: chosen.round, "aria-label": "Round", oninput: () => { stopPlaying(); play.textContent = "Play"; show(Number(slider.value)); } });
     const play = h("button", { type: "button", class: "quiet", onclick: () => {
       if (playing) { stopPlaying(); play.textContent = "Play"; return; }
       play.textContent = "Pause";
-      let shot = chosen.round >= all.length - 1 ? -1 : chosen.round;
-      playing = setInterval(() => { shot += 1; show(shot); if (shot >= all.length - 1) { stopPlaying(); play.textContent = "Play"; } }, Math.max(60, 4000 / all.length));
+      let shot = chosen.round >= last ? -1 : chosen.round;
+      playing = setInterval(() => { shot += 1; show(shot); if (shot >= last) { stopPlaying(); play.textContent = "Play"; } }, Math.max(60, 4000 / (last + 1)));
     } }, "Play");
-    const strictness = h("output", { title: "deviations of the similarities of all pairs" }, `${signed(chosen.strict)} dev.`);
     body.replaceChildren(h("div", { class: "controls" },
-      here.relations.length > 1 && h("label", {}, "Run", h("select", { id: "relation", onchange: (event) => { chosen.relation = event.target.value; chosen.round = null; similarity(); redraw(); at("relation").focus(); } }, here.relations.map((one) => h("option", { value: relationName(one), selected: one === relation }, relationName(one))))),
-      h("label", { class: "wide" }, "Round", slider, shown), all.length > 1 && play,
-      h("label", {}, h("input", { type: "checkbox", id: "grouped", checked: chosen.grouped, onchange: (event) => { chosen.grouped = event.target.checked; redraw("heat"); } }), "Order by group"),
-      !clusters && h("label", {}, "Join from mean", h("input", { type: "range", id: "strict", min: -1, max: 2, step: 0.25, value: chosen.strict, oninput: (event) => { chosen.strict = Number(event.target.value); strictness.textContent = `${signed(chosen.strict)} dev.`; places = layout(relation); redraw("heat"); redraw("communities"); } }), strictness)),
-    h("div", { class: "pair" }, heat, graph));
-    shown.textContent = `${relation.rounds[chosen.round]} of ${relation.rounds.at(-1)}`;
-    slider.setAttribute("aria-valuetext", `round ${relation.rounds[chosen.round]}`);
+      here.relations.length > 1 && h("label", {}, "Run", h("select", { id: "relation", onchange: (event) => { chosen.relation = event.target.value; chosen.round = null; again("relation"); } }, here.relations.map((one) => h("option", { value: relationName(one), selected: one === run }, relationName(one))))),
+      run.matrices.length > 1 && h("div", { class: "choice", role: "radiogroup", "aria-label": "Heat map of" }, "Heat map of", run.matrices.map((one, place) => h("label", {}, h("input", { type: "radio", name: "matrix", id: `matrix-${place}`, value: one.name, checked: one === matrix, onchange: () => { chosen.matrix = one.name; again(`matrix-${place}`); } }), matrixWords(one)[0]))),
+      last >= 0 && h("label", { class: "wide" }, "Round", slider, shown), last > 0 && play,
+      matrix && run.communities && h("label", {}, h("input", { type: "checkbox", id: "grouped", checked: chosen.grouped, onchange: (event) => { chosen.grouped = event.target.checked; redraw("heat"); } }), "Order by community")),
+    h("div", { class: "pair" }, matrix && last >= 0 ? heatMap(run, matrix) : [], clients && h("div", {}, run.communities ? communities(run) : [], clients)),
+    h("div", { class: "trio" }, run.history.contributors ? contributorsByRound(run) : [], run.history.index ? indexByRound(run) : [], run.history.used ? usedByRound(run) : []));
+    if (last >= 0) say();
   }
 
   // ---- cost ---------------------------------------------------------------------------------------------------

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from fedpub.algorithms import has_all_data
+from fedpub.report import related
 from fedpub.report.curves import costs, curves, frontier, gains
-from fedpub.report.load import Loaded, Place, thinned
+from fedpub.report.load import Loaded, Place
 from fedpub.report.style import COLOURS, looks
 from fedpub.report.summary import cell_names, in_percent, methods, metric_of, tables
 from fedpub.report.swept import section
@@ -20,7 +18,6 @@ from fedpub.report.text import titled
 from fedpub.version import __version__
 
 MAX_VALUES = 1_000_000  # in all relations together: about 3 MB of the page
-MISSING = 65535
 
 
 def payload(runs: Sequence[Loaded], complaints: Sequence[str], live: bool = False) -> dict[str, Any]:
@@ -47,8 +44,7 @@ def payload(runs: Sequence[Loaded], complaints: Sequence[str], live: bool = Fals
                 "environment": environments.index(one.environment),
             }
         )
-    matrices = sum(len(one.relations) and one.relations[0].values[0].size * len(one.relations) for one in runs)
-    snapshots = max(1, MAX_VALUES // max(1, matrices))
+    snapshots = max(1, MAX_VALUES // max(1, sum(map(related.size, runs))))
     sweeps = [sweep for sweep in dict.fromkeys(one.sweep for one in runs) if sweep]
     labels = list(dict.fromkeys([*methods(runs), *(one.method for sweep in sweeps for one in sweep.points)]))
     plain = {
@@ -56,6 +52,7 @@ def payload(runs: Sequence[Loaded], complaints: Sequence[str], live: bool = Fals
         "live": live,
         "complaints": list(complaints),
         "methods": methods(runs),
+        "owners": related.OWNERS_IN_ORDER,
         "looks": {
             label: {"title": titled(label), "colour": look.place % len(COLOURS), "dash": look.dash}
             for label, look in looks(labels).items()
@@ -92,34 +89,10 @@ def _cell(runs: Sequence[Loaded], place: Place, name: str, snapshots: int) -> di
             {label: cost[label] for label in cost if not has_all_data(groups[label][0].experiment.method)}
         ),
         "relations": [
-            {
-                "method": one.label,
-                "seed": one.experiment.seed,
-                "name": relation.name,
-                **packed(relation.rounds, relation.values, snapshots),
-            }
+            relations
             for one in sorted(mine, key=lambda one: (methods(mine)[::-1].index(one.label), one.experiment.seed))
-            for relation in one.relations
+            if (relations := related.section(one, snapshots))
         ],
-    }
-
-
-def packed(rounds: Sequence[int], values: np.ndarray, snapshots: int) -> dict[str, Any]:
-    """Matrices in base64, as 16-bit steps between the smallest and largest value: compact, and exact to 1e-5."""
-    kept = thinned(range(len(rounds)), snapshots) if snapshots > 1 else [len(rounds) - 1]
-    chosen = values[kept]
-    known = np.isfinite(chosen)
-    low, high = (float(chosen[known].min()), float(chosen[known].max())) if known.any() else (0.0, 1.0)
-    steps = np.full(chosen.shape, MISSING, dtype="<u2")
-    width = (high - low) or 1.0
-    steps[known] = np.round((chosen[known] - low) / width * (MISSING - 1)).astype("<u2")
-    text = base64.b64encode(steps.tobytes()).decode("ascii")
-    return {
-        "clients": chosen.shape[1],
-        "rounds": [rounds[index] for index in kept],
-        "low": float(f"{low:.9g}"),
-        "high": float(f"{low + width:.9g}"),
-        "values": text,
     }
 
 

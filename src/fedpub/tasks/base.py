@@ -121,6 +121,10 @@ class Task(Protocol):
         `val_loss`, the mean loss on the validation set, from 0 on; of every reported client, [R], double; NaN without
         any example."""
 
+    def num_val(self, data: Clients) -> Tensor:
+        """The number of validation examples of every client, [K]."""
+        return torch.bincount(data.segments.owner_N[data.val_N], minlength=data.num_clients)
+
     def validate(self, model: Model, w: Tree, data: Clients) -> dict[str, Tensor]:
         """Only `val` and `val_loss`, where that is cheaper."""
         return self.evaluate(model, w, data)

@@ -111,6 +111,9 @@ class LinkPrediction(Task):
         hidden_PH = torch.relu(hidden_PH + w["decoder1.bias"].index_select(0, owner_P))
         return (hidden_PH * w["decoder2.weight"].squeeze(2).index_select(0, owner_P)).sum(1) + offset_P
 
+    def num_val(self, data: Clients) -> Tensor:
+        return torch.bincount(_links(data).val.owner, minlength=data.num_clients)
+
     @torch.no_grad()
     def evaluate(self, model: Model, w: Tree, data: Clients) -> dict[str, Tensor]:
         links, z_NH = _links(data), model.apply(w, data)

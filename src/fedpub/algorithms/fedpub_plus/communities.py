@@ -1,0 +1,68 @@
+"""Communities of clients, from what each of them has learnt alone.
+
+A client is described by the change of its model's function since the common start. Changes that have nothing to do with
+each other have a cosine of zero, whatever the sizes of the communities; those of clients that learn the same do not.
+
+Axes: K clients, D numbers that describe a client, M those of which the communities are made.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import squareform
+from torch import Tensor
+
+from fedpub.algorithms.similarity import cosine
+
+RELATED = 0.1  # mean cosine from which two groups are one community; noise has a deviation of 0.03 to 0.05
+AT_ONCE = 2000  # clients that are compared with each other; further ones join the community that is nearest to them
+
+
+def communities(change_KD: Tensor, least: int) -> Tensor:
+    """The community of every client, [K], numbered by their first members; each has at least `least` members.
+
+    The two most similar groups become one, by the mean over their pairs, until none are related. Groups that are too
+    small then join the ones that they are most similar to, the most similar pair first.
+    """
+    unit_KD = torch.nn.functional.normalize(change_KD.double().cpu(), dim=1)
+    first_MD = unit_KD[:AT_ONCE]
+    found_K = _joined(_linked(cosine(first_MD).numpy()), first_MD, least)
+    if len(unit_KD) > AT_ONCE:
+        near_KG = unit_KD[AT_ONCE:] @ _means(first_MD, found_K).T
+        found_K = torch.cat([found_K, near_KG.argmax(1)])
+    return found_K.to(change_KD.device)
+
+
+def _linked(similarity_KK: np.ndarray) -> Tensor:
+    """Average linkage, stopped where the mean similarity is below `RELATED`."""
+    if len(similarity_KK) < 2:
+        return torch.zeros(len(similarity_KK), dtype=torch.int64)
+    distance_KK = np.maximum(1 - (similarity_KK + similarity_KK.T) / 2, 0)
+    np.fill_diagonal(distance_KK, 0)
+    tree = linkage(squareform(distance_KK, checks=False), "average")
+    return torch.from_numpy(fcluster(tree, 1 - RELATED, "distance").astype(np.int64))
+
+
+def _joined(found_K: Tensor, unit_KD: Tensor, least: int) -> Tensor:
+    """No community is smaller than `least`, unless it is the only one."""
+    found_K = numbered(found_K)
+    while len(size_G := torch.bincount(found_K)) > 1 and int(size_G.min()) < least:
+        mean_GD = _means(unit_KD, found_K)
+        near_GG = (mean_GD @ mean_GD.T).fill_diagonal_(float("-inf"))  # the mean over all pairs of members
+        near_GG[size_G >= least] = float("-inf")
+        small, nearest = divmod(int(near_GG.argmax()), len(near_GG))
+        found_K = numbered(torch.where(found_K == small, nearest, found_K))
+    return found_K
+
+
+def _means(unit_KD: Tensor, found_K: Tensor) -> Tensor:
+    member_GK = torch.nn.functional.one_hot(found_K).T.to(unit_KD)
+    return member_GK @ unit_KD / member_GK.sum(1, keepdim=True)
+
+
+def numbered(found_K: Tensor) -> Tensor:
+    """The same communities, in the order of their first members."""
+    seen: dict[int, int] = {}
+    return torch.tensor([seen.setdefault(one, len(seen)) for one in found_K.tolist()], dtype=torch.int64)
