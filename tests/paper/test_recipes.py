@@ -87,68 +87,101 @@ def test_a_recipe_asks_for_the_runs_that_it_shows_and_for_no_others(name: str) -
 # Which data is reported
 
 
-@pytest.mark.parametrize("name", ["more-beyond", "more-pareto"])
-def test_what_is_reported_is_of_splits_that_nothing_was_chosen_on(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "seeds", "splits"),
+    [
+        ("more-beyond", {13, 14}, {13, 14}),
+        ("more-communities", {13, 14}, {13, 14}),
+        ("more-hops", {10, 11}, {10, 11}),
+        ("more-pareto", {0}, {7, 8, 9}),
+    ],
+)
+def test_what_is_reported_is_of_splits_that_nothing_was_chosen_on(name: str, seeds: set[int], splits: set[int]) -> None:
     jobs = RECIPES[name].jobs(Settings(seeds=2))
-    assert {job.experiment.data_seed for job in jobs} == {7, 8, 9}
-    assert {job.experiment.seed for job in jobs} == ({0, 1} if name == "more-beyond" else {0})
-    assert {job.experiment.data_seed for job in RECIPES[name].jobs(Settings(quick=True))} == {7}
+    assert {job.experiment.data_seed for job in jobs} == splits
+    assert {job.experiment.seed for job in jobs} == seeds
 
 
-@pytest.mark.parametrize("name", ["more-ingredients-disjoint", "more-ingredients-overlapping", "more-same-model"])
-def test_what_is_chosen_is_chosen_by_validation_data_of_the_first_split(name: str) -> None:
-    recipe = RECIPES[name]
-    assert {job.experiment.data_seed for job in recipe.jobs(TWO)} == {0}
-    made = recipe.make(TWO, Found(lambda one: {"val": 0.6 + 0.1 * one.seed, "test": 0.1}))
+def test_parts_are_judged_by_validation_data_of_the_splits_that_they_were_chosen_on() -> None:
+    made = beyond.PARTS.make(TWO, Found(lambda one: {"val": 0.6 + 0.1 * one.seed, "test": 0.1}))
+    real = {job.experiment.data_seed for job in beyond.PARTS.jobs(TWO) if job.experiment.dataset == "cora"}
+    made_up = {job.experiment.data_seed for job in beyond.PARTS.jobs(TWO) if job.experiment.dataset != "cora"}
+    assert (real, made_up) == ({0}, {0, 1})
     assert [row[2] for row in made.rows] == pytest.approx([65] * len(made.rows))
     assert [row[3] for row in made.rows] == pytest.approx([math.sqrt(50)] * len(made.rows))
 
 
-def test_ingredients_come_one_at_a_time() -> None:
-    grid = beyond.ingredients("disjoint")
-    plain, twin, dropped, inputs, slow, mean, choice = (
-        Settings().experiment(dataset="cora", scenario="disjoint", clients=5, **grid.rows[label])
-        for label in list(grid.rows)[:7]
+def test_every_part_is_taken_away_alone() -> None:
+    whole, *without = (
+        Settings().experiment(dataset="communities", **row) for row in list(beyond.PARTS.rows.values())[2:]
     )
-    assert (plain.model, plain.hidden, plain.dropout) == ("gcn", 128, 0.5)
-    assert twin == replace(plain, model="twin", hidden=64)
-    assert dropped == replace(twin, dropout=0.6)
-    assert (inputs.method, inputs.model, inputs.hidden, inputs.dropout) == ("fedpub-plus", "twin", 64, 0.6)
-    added = ("inputs", "scarce", "average", "choose")
-    chain = [[one.options[name] for name in added] for one in (inputs, slow, mean, choice)]
-    assert chain == [[0.3, 0.0, 0.0, False], [0.3, 0.1, 0.0, False], [0.3, 0.1, 0.8, False], [0.3, 0.1, 0.8, True]]
-    assert {name: value for name, value in inputs.options.items() if name not in (*added, "margin")} == dropped.options
+    assert (whole.method, whole.model, whole.hidden) == ("fedpub-plus", "hops", 64)
+    changes = [
+        {
+            name: value
+            for name, value in (vars(one) | dict(one.options)).items()
+            if name != "options" and value != (vars(whole) | dict(whole.options))[name]
+        }
+        for one in without
+    ]
+    assert changes == [
+        {"grouping": False},
+        {"masks": False},
+        {"fallback": False},
+        {"evidence": 0.0},
+        {"model": "twin"},
+        {"model": "gcn", "hidden": 128, "dropout": 0.5},
+        {"hidden": 56},
+    ]
 
 
 def test_the_table_of_other_splits_by_hand() -> None:
-    """Six runs in a cell: a point more or less by split, a tenth of one by seed. Sum of squares 4.06, five free."""
-
     def of(one: Experiment) -> dict[str, Any]:
-        test = (
-            {"local": 0.7, "fedpub": 0.8}.get(one.method, 0.9) + 0.01 * (one.data_seed - 8) + 0.002 * (one.seed - 0.5)
-        )
+        test = {"local": 0.7, "fedpub": 0.8}.get(one.method, 0.9) + 0.01 * (one.seed - 13)
         return {"test": test, "per_client_test": [test] * 2, "bytes_up": 4000, "rounds": 2}
 
     made = beyond.Beyond().make(TWO, Found(of))
-    assert len(made.rows) == 2 * 3 * 7
-    spread = pytest.approx(math.sqrt(4.06 / 5))
-    assert made.rows[0] == ["disjoint", "cora 5", "Local", pytest.approx(70), spread, 6]
-    assert made.rows[-1] == ["overlapping", "cora 50", "FED-PUB-plus", pytest.approx(90), spread, 6]
+    assert len(made.rows) == 2 * 3 * len(beyond.Beyond.rows)
+    spread = pytest.approx(math.sqrt(0.5))  # of two values that are a point apart
+    assert made.rows[0] == ["disjoint", "cora 5", "Local", pytest.approx(70.5), spread, 2]
+    assert made.rows[-1] == ["overlapping", "cora 50", "FED-PUB-plus", pytest.approx(90.5), spread, 2]
     assert [head[0] for head, _ in made.read] == ["disjoint", "overlapping", "both"]
-    assert made.read[2][1][4] == ["FED-PUB", pytest.approx(80), "100.0%", "100.0%", "10.0", pytest.approx(1.0)]
+    assert made.read[2][1][2] == ["FED-PUB", pytest.approx(80.5), "100.0%", "100.0%", "10.0", pytest.approx(1.0)]
 
 
 def test_a_split_and_seed_is_compared_with_its_own_local() -> None:
     """Half a point below in one split and three above in another: only paired by split is no client a point worse."""
-    local = {7: 0.9, 8: 0.5, 9: 0.7}
+    local = {13: 0.9, 14: 0.5, 15: 0.7}
 
     def of(one: Experiment) -> dict[str, Any]:
-        gain = 0.0 if one.method == "local" else {7: -0.005, 8: 0.03, 9: 0.03}[one.data_seed]
-        test = local[one.data_seed] + gain
+        gain = 0.0 if one.method == "local" else {13: -0.005, 14: 0.03, 15: 0.03}[one.seed]
+        test = local[one.seed] + gain
         return {"test": test, "per_client_test": [test, None], "bytes_up": 0, "rounds": 1}
 
-    (_, lines), *_ = beyond.Beyond().make(replace(TWO, seeds=1), Found(of)).read
+    (_, lines), *_ = beyond.Beyond().make(replace(TWO, seeds=3), Found(of)).read
     assert lines[-1][2:5] == ["66.7%", "100.0%", "-0.5"]
+
+
+def test_the_better_of_two_that_know_everything_is_the_measure_of_communities() -> None:
+    """One average is best at the first graph, the true communities are at the second."""
+
+    def of(one: Experiment) -> dict[str, Any]:
+        known = 0.7 if one.dataset == "communities" else 0.9
+        plus = {"": 0.86 if one.options.get("grouping") else 0.8}.get(one.options.get("given", "none"), known)
+        return {"test": plus + 0.01 * (one.seed - 13)}
+
+    made = beyond.Community().make(TWO, Found(of))
+    (header, lines), *_ = made.read
+    assert header == ["graph", "communities", "shift", *beyond.Community.rows, "difference"]
+    assert len(lines) == 12
+    assert lines[0][1] == "5/5/5/5"
+    assert [lines[0][3 + list(beyond.Community.rows).index(row)] for row in ("FED-PUB-plus", "one average")] == [
+        "86.5",
+        "80.5",
+    ]
+    assert [line[-1] for line in lines[:2]] == ["+6.0", "-4.0"]
+    given = beyond.Community().row("true communities", "communities-5-5-40")
+    assert given["options"] == {"given": ",".join(["0"] * 5 + ["1"] * 5 + ["2"] * 40), "min_group": 1}
 
 
 # Time and traffic
@@ -189,15 +222,18 @@ def test_convergence_by_hand() -> None:
     assert line.get_ydata().tolist() == pytest.approx([35, 45, 55])
 
 
-def test_collapse_is_told_community_by_community() -> None:
+@pytest.mark.parametrize("quick", [True, False])
+def test_collapse_is_told_community_by_community(quick: bool) -> None:
     """Five, five and forty clients; one of the last has no test nodes."""
     tests = [0.1] * 5 + [0.2] * 5 + [0.3] * 20 + [0.5] * 19 + [None]
     made = costs.Collapse().make(
-        replace(TWO, quick=True), Found(lambda one: {"per_client_test": tests if one.seed else [0.1] * 10 + [0.3] * 40})
+        replace(TWO, quick=quick),
+        Found(lambda one: {"per_client_test": tests if one.seed else [0.1] * 10 + [0.3] * 40}),
     )
     assert SYNTHETIC["communities-5-5-40"].subgraphs == (5, 5, 40)
     last = 100 * (20 * 0.3 + 19 * 0.5 + 40 * 0.3) / 79
-    assert made.rows == [[name, *map(pytest.approx, (10, 15, last))] for name in ("Local", "FedAvg", "FED-PUB")]
+    assert [row[1:] for row in made.rows] == [[*map(pytest.approx, (10, 15, last))]] * (3 if quick else 9)
+    assert made.rows[-1][0] == ("FED-PUB" if quick else "FED-PUB-plus")
     assert heights(drawn(made))[:3] == pytest.approx([10, 15, last])
 
 

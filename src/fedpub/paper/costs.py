@@ -136,7 +136,7 @@ class Collapse:
         return settings.repeated(dataset=self.dataset, scenario="natural", method=method)
 
     def methods(self, settings: Settings) -> list[str]:
-        return ["local", "fedavg", "fedpub"] if settings.quick else list(METHODS)
+        return ["local", "fedavg", "fedpub"] if settings.quick else [*METHODS, "fedpub-plus"]
 
     def jobs(self, settings: Settings) -> list[Job]:
         return [job for method in self.methods(settings) for job in self.variant(settings, method)]

@@ -128,7 +128,7 @@ class FedPubPlus(Algorithm):
 
     @property
     def defaults(self) -> Mapping[str, Any]:
-        return {"model": "hops", "hidden": 64, "dropout": 0.6}
+        return {"model": "hops", "hidden": 56, "dropout": 0.6}
 
     @property
     def notes(self) -> Mapping[str, int]:
