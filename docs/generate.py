@@ -324,7 +324,7 @@ MEANING = {
 }
 # What a client receives in a round and is not an average of weights.
 RECEIVED = {
-    "phase": "whether it trains alone, with everybody or in its community",
+    "phase": "whether it trains alone, with all clients or in its community",
     "means": "the means of the clients' `scores`",
 }
 # As the page calls it: the method, its options, and how the graph is divided.

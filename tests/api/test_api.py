@@ -355,7 +355,7 @@ def test_relations_are_those_of_every_round(graph_file):
 
 def test_plots_are_figures_that_pyplot_does_not_show_again(graph_file):
     found = fedpub.run(graph_file, **QUICK)
-    for kind in ("convergence", "clients", "similarity"):
+    for kind in ("convergence", "clients", "similarity", "alpha"):
         figure = found.plot(kind)
         assert isinstance(figure, Figure)
         figure.canvas.draw()
@@ -366,12 +366,15 @@ def test_plots_are_figures_that_pyplot_does_not_show_again(graph_file):
     assert heights == [100 * value for value in found.summary["per_client_test"]]
     shown = found.plot("similarity").axes[0].images[0].get_array()
     assert np.array_equal(shown, found.relations["similarity"][-1])
+    assert np.array_equal(found.plot("alpha").axes[0].images[0].get_array(), found.relations["alpha"][-1])
     clusters = fedpub.run(graph_file, method="gcfl", **QUICK).plot("similarity")
     assert clusters.axes[1].get_ylabel() == "same cluster"
     with pytest.raises(FedpubError, match="unknown kind of plot 'cleints': did you mean clients"):
         found.plot("cleints")
     with pytest.raises(FedpubError, match="run of local kept no relations between clients"):
         fedpub.run(graph_file, method="local", **QUICK).plot("similarity")
+    with pytest.raises(FedpubError, match="to draw; fedpub and fedpub-plus do, with"):
+        fedpub.run(graph_file, method="gcfl", **QUICK).plot("alpha")
 
 
 def test_what_is_shown_is_text_and_never_markup(graph):

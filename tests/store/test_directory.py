@@ -467,7 +467,7 @@ def test_the_relations_of_a_finished_run_are_in_a_file_of_their_own(tiny, tmp_pa
     assert not (tmp_path / "out" / "checkpoint").exists()
     (loaded,), complaints = load([tmp_path / "out"])
     assert complaints == []
-    assert [(one.name, one.rounds[-1]) for one in loaded.relations] == [("similarity", 6)]
+    assert [(one.name, one.rounds[-1]) for one in loaded.relations] == [("similarity", 6), ("alpha", 6)]
 
 
 def test_clients_are_stacked_once(tiny, tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ import numpy as np
 from fedpub.errors import FedpubError, unknown
 from fedpub.report import figures
 from fedpub.report.compared import cell_name
-from fedpub.report.load import Relation, together
+from fedpub.report.load import ALPHA, SIMILARITY, Relation, together
 from fedpub.report.style import GUIDE, STYLE, Look, looks
 from fedpub.report.text import titled
 from fedpub.runs.comparison import Cell, Score
@@ -25,7 +25,8 @@ def plot_run(run: Run, kind: str) -> Figure:
     kinds: dict[str, Callable[[Run], Figure]] = {
         "convergence": _convergence,
         "clients": _clients,
-        "similarity": _similarity,
+        "similarity": lambda run: _related(run, SIMILARITY),
+        "alpha": lambda run: _related(run, ALPHA),
     }
     if kind not in kinds:
         raise unknown("kind of plot", kind, kinds)
@@ -80,17 +81,17 @@ def _clients(run: Run) -> Figure:
     return figure
 
 
-def _similarity(run: Run) -> Figure:
-    related = {name: values[-1] for name, values in run.relations.items()}
+def _related(run: Run, wanted: str) -> Figure:
+    related = {name: values[-1] for name, values in run.relations.items() if name == wanted}
     last = run.record.rows[-1]
-    if "cluster" in last.clients:
+    if wanted == SIMILARITY and "cluster" in last.clients:
         related["same cluster"] = together(last.clients["cluster"])
     if not related:
+        keeps = "fedpub, fedpub-plus and gcfl do" if wanted == SIMILARITY else "fedpub and fedpub-plus do"
         raise FedpubError(
-            f"this run of {run.method} kept no relations between clients to draw; fedpub and gcfl do, with at most "
-            "256 clients"
+            f"this run of {run.method} kept no relations between clients to draw; {keeps}, with at most 256 clients"
         )
-    name, values = next(iter(related.items()))
+    ((name, values),) = related.items()
     return figures.similarity(run.method, Relation(name, [last.round], values[None]))
 
 

@@ -84,7 +84,8 @@ class Run:
     def relations(self) -> dict[str, np.ndarray]:
         """Relations between clients as the server saw them, [round, client, client]; NaN for absent clients.
 
-        For FED-PUB this is the similarity.
+        For FED-PUB and FED-PUB-plus these are `similarity`, and `alpha`: row i has the weights of all clients in the
+        average that client i receives.
         """
         file = self.path / "relations.safetensors"
         return {name: found.numpy() for name, found in read_tensors(file)[0].items()} if file.is_file() else {}
@@ -204,7 +205,7 @@ class Run:
         """A matplotlib figure, shown as the value of a cell or saved with savefig.
 
         convergence: validation and test by round; clients: every client's test value; similarity: relations between
-        clients in the last round.
+        clients in the last round; alpha: the weights of all clients in each client's average.
         """
         return plot_run(self, kind)
 

@@ -97,7 +97,7 @@ class Finished:
 
 
 def _mean(share_1K: Tensor, sent: Message) -> Message:
-    """Everybody's messages [K, ...] as one, [1, ...]."""
+    """The messages of all members [K, ...] as one, [1, ...]."""
     return Message({name: mix(share_1K, part) if isinstance(part, dict) else part[:1] for name, part in sent.items()})
 
 

@@ -1,4 +1,4 @@
-"""FED-PUB-plus: averages over everybody or over communities, and a personal model on what is received.
+"""FED-PUB-plus: averages over all clients or over communities, and a personal model on what is received.
 
 A client begins alone: for five rounds it trains a model that is never mixed or sent. What it has learnt is the change
 of that model's function F, the outputs on the nodes of a random graph that is the same for all, since the common start,
@@ -7,7 +7,7 @@ of that model's function F, the outputs on the nodes of a random graph that is t
 
 clients whose f have a mean cosine of at least 0.1 are a community (`communities.py`). Then, every round,
 
-    θ_i ← θ̄;  E epochs of min L(G_i; θ_i);  θ̄ ← the mean of θ_j over everybody, or over the community of i   (shared)
+    θ_i ← θ̄;  E epochs of min L(G_i; θ_i);  θ̄ ← the mean of θ_j over all, or over the community of i   (shared)
     φ_i ← θ̄;  E epochs of min L(G_i; φ_i ⊙ μ_i) + λ1 ‖μ_i‖₁                                             (personal)
 
 where φ and the mask μ never leave the client: unlike in FED-PUB, masks do not shape what is averaged. If there are

@@ -47,8 +47,8 @@ def heard(least: int, server: State, ids: Tensor, up: Message) -> State:
 def placed(least: int, server: State) -> State:
     """The communities of all clients that are known, and their weights.
 
-    A new one begins with those that its members had, or with everybody's. Until half of the clients are known, all
-    are one.
+    A new one begins with those that its members had, or with that of all clients. Until half of the clients are known,
+    all are one.
     """
     known_K, old_K = tensor(server["alone"]) == 0, tensor(server["community"])
     found_K = torch.zeros_like(old_K[known_K])
@@ -58,7 +58,7 @@ def placed(least: int, server: State) -> State:
     new_K[known_K] = found_K
     count = int(found_K.max()) + 1
     had_GG = members(new_K, count).double() @ members(old_K, groups(server)).double().T * (groups(server) > 1)
-    from_GG = torch.cat([had_GG, (had_GG.sum(1, keepdim=True) == 0)], 1)  # last: everybody's
+    from_GG = torch.cat([had_GG, (had_GG.sum(1, keepdim=True) == 0)], 1)  # last: that of all
     from_GG = from_GG / from_GG.sum(1, keepdim=True)
     had = tree_map(lambda *some: torch.cat(some), tree(server["communities"]), tree(server["everyone"]))
     return {"community": new_K, "communities": mix(from_GG, had)}
