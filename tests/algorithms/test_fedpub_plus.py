@@ -152,18 +152,29 @@ def test_own_examples_and_those_of_all_are_weighed():
     """The first model is better for all by 0.1, the second for this client by 0.2: half as much with 20 examples
     beside 50, more with 200."""
     score, mean = rows((0.6, 0.8), (0.6, 0.8)), rows((0.7, 0.6), (0.7, 0.6))
-    assert chosen(score, mean, torch.tensor([20, 200]), 50).tolist() == [0, 1]
-    assert chosen(score, mean, torch.tensor([24, 26]), 50).tolist() == [0, 1], "equal at 25"
-    assert chosen(score, mean, torch.tensor([20, 20]), 0).tolist() == [1, 1], "its own alone"
+    both = torch.ones(2, 2, dtype=torch.bool)
+    assert chosen(both, score, mean, torch.tensor([20, 200]), 50).tolist() == [0, 1]
+    assert chosen(both, score, mean, torch.tensor([24, 26]), 50).tolist() == [0, 1], "equal at 25"
+    assert chosen(both, score, mean, torch.tensor([20, 20]), 0).tolist() == [1, 1], "its own alone"
 
 
 def test_models_that_are_not_known_are_not_chosen():
     unknown = -1.0
     score, mean = rows((unknown, 0.2, 0.4), (0.9, 0.2, 0.4)), rows((unknown, 0.6, 0.5), (unknown, 0.6, 0.5))
-    assert chosen(score, mean, torch.tensor([0, 0]), 50).tolist() == [1, 1], "without examples: what is best for all"
-    assert chosen(score, mean, torch.tensor([9, 9]), 50).tolist() == [1, 0]
+    here = torch.ones(2, 3, dtype=torch.bool)
+    best = chosen(here, score, mean, torch.tensor([0, 0]), 50)
+    assert best.tolist() == [1, 1], "without examples: what is best for all"
+    assert chosen(here, score, mean, torch.tensor([9, 9]), 50).tolist() == [1, 0]
     nothing = torch.full((1, 3), unknown, dtype=torch.float64)
-    assert chosen(nothing, nothing, torch.tensor([5]), 50).tolist() == [0]
+    assert chosen(here[:1], nothing, nothing, torch.tensor([5]), 50).tolist() == [0]
+
+
+def test_a_model_that_a_client_has_not_trained_is_never_chosen():
+    """The first is the best for all and the third for this client, but it has only the second."""
+    score, mean = rows((-1, -1, 0.9)), rows((0.9, 0.1, 0.2))
+    only = torch.tensor([[False, True, False]])
+    for examples in (0, 1000):
+        assert chosen(only, score, mean, torch.tensor([examples]), 50).tolist() == [1]
 
 
 def test_means_are_over_those_who_know():
@@ -187,6 +198,8 @@ def one_number() -> State:
         "kept_score": numbers(0.4),
         "kept_mean": numbers(0.6),
         "kept_mean_loss": numbers(0.7),
+        "alone_rounds": torch.tensor([3]),
+        "has_kept": torch.tensor([1]),
     }
 
 
@@ -198,10 +211,25 @@ def one_number() -> State:
 def test_the_model_beside_is_kept_from_the_best_round(mean, mean_loss, new):
     from fedpub.algorithms.fedpub_plus.beside import _kept
 
-    done = _kept(one_number(), numbers(mean), numbers(mean_loss))
+    done = _kept(replace(context(), round=4), one_number(), numbers(mean), numbers(mean_loss))
     assert done[KEPT]["w"].item() == (5.0 if new else 9.0)
     found = [done[name].item() for name in ("kept_score", "kept_mean", "kept_mean_loss")]
     assert found == pytest.approx([0.5, mean, mean_loss] if new else [0.4, 0.6, 0.7])
+
+
+@pytest.mark.parametrize(
+    ("rounds", "score", "has_kept", "new"),
+    [(0, -1.0, 0, False), (2, 0.5, 1, True), (2, 0.3, 1, False), (2, 0.3, 0, True), (2, -1.0, 0, False)],
+    ids=["not trained yet", "better than before", "worse", "the first one", "nothing to validate on"],
+)
+def test_a_client_that_has_missed_rounds_keeps_its_own_best_model_beside(rounds, score, has_kept, new):
+    """In round 9; the others' best round was long ago, so their mean says nothing about this client's."""
+    from fedpub.algorithms.fedpub_plus.beside import _kept
+
+    late = {"alone_rounds": torch.tensor([rounds]), "alone_score": numbers(score), "has_kept": torch.tensor([has_kept])}
+    done = _kept(replace(context(), round=9), one_number() | late, numbers(0.5), numbers(0.9))
+    assert done[KEPT]["w"].item() == (5.0 if new else 9.0)
+    assert done["has_kept"].item() == max(has_kept, new)
 
 
 def a_rare_class() -> list[Subgraph]:
@@ -315,17 +343,48 @@ def test_both_averages_are_tried_in_turns_and_the_better_goes_on(monkeypatch):
 
 
 def test_a_client_that_is_away_is_in_no_average(monkeypatch):
-    """Clients 0, 1 and 2 in the second round with everybody, then with their communities; of 1's, only 1 is there."""
-    plus, server, _ = alone_until_placed(monkeypatch)
-    ids = torch.tensor([0, 1, 2])
-    server, _ = plus.server(context(), server, ids, upload([1.0, 4.0, 7.0]))
+    """Clients 0, 1 and 2 in a round with everybody; then 0, 1, 2 and 4 with their communities, of the second only 1."""
+    plus, server, _ = alone_until_placed(monkeypatch, min_group=2)
+    server, _ = plus.server(context(), server, torch.tensor([0, 1, 2]), upload([1.0, 4.0, 7.0]))
     assert value(server["everyone"]) == pytest.approx([4.0])
-    server, notes = plus.server(context(), server, ids, upload([1.0, 4.0, 7.0]))
-    assert value(server["communities"]) == pytest.approx([4.0, 4.0])
-    assert notes["alpha"].tolist() == [[0.5, 0, 0.5], [0, 1, 0], [0.5, 0, 0.5]]
-    server, _ = plus.server(context(), server, torch.tensor([1]), upload([6.0]))
-    server, _ = plus.server(context(), server, torch.tensor([0]), upload([8.0]))
-    assert value(server["communities"]) == pytest.approx([8.0, 4.0]), "nobody of the second was there"
+    server, notes = plus.server(context(), server, torch.tensor([0, 1, 2, 4]), upload([1.0, 4.0, 7.0, 10.0]))
+    assert value(server["communities"]) == pytest.approx([6.0, 0.0]), "of the second one alone: what was there stays"
+    third = [pytest.approx(1 / 3)] * 3
+    assert notes["alpha"][0, [0, 2, 3]].tolist() == third
+    assert notes["alpha"][1].tolist() == [0, 1, 0, 0]
+
+
+@pytest.mark.parametrize(("there", "mean"), [(3, 2.0), (2, 0.0), (1, 0.0)])
+def test_an_average_is_of_as_many_as_a_group_needs(monkeypatch, there, mean):
+    """With fewer answers than `min_group` the last average is kept: nobody receives a single client's model."""
+    plus, server, _ = alone_until_placed(monkeypatch)
+    ids = torch.tensor([0, 2, 4][:there])
+    values = upload([1.0, 2.0, 3.0][:there])
+    server, notes = plus.server(context(), server, ids, values)
+    assert value(server["everyone"]) == pytest.approx([mean])
+    averaged = torch.full((there, there), 1 / there) if there == 3 else torch.eye(there)
+    torch.testing.assert_close(notes["alpha"], averaged)
+    others = torch.tensor([1, 3, 5])
+    server = server | {"tried": torch.ones_like(server["tried"])}
+    server, _ = plus.server(context(), server, torch.cat([ids, others]), Message.together([values, upload([4.0] * 3)]))
+    assert value(server["communities"]) == pytest.approx([mean, 4.0])
+
+
+def test_two_clients_are_a_group_though_three_are_asked_for():
+    plus, server = server_of(2, grouping=False)
+    server, _ = plus.server(context(), server, torch.arange(2), upload([1.0, 3.0]))
+    assert value(server["everyone"]) == pytest.approx([2.0])
+
+
+def test_the_trial_compares_the_same_clients(monkeypatch):
+    """Clients that were alone till now know no shared model of all; their scores decide nothing."""
+    monkeypatch.setattr(standing, "TRIAL", 1)
+    plus, server, _ = alone_until_placed(monkeypatch)
+    told = upload([1.0] * 6, scores=[-1, 0.7, 0.6])
+    told["scores"][3:, EVERYONE] = -1
+    told["scores"][3:, COMMUNITY] = 0.95
+    server, _ = plus.server(context(), server, torch.arange(6), told)
+    assert phase(plus, server, 6) == [WITH_EVERYONE] * 6
 
 
 def test_a_row_that_few_have_sent_goes_a_part_of_the_way():
@@ -388,6 +447,10 @@ def test_communities_that_are_given():
         plus.init_server({"w": numbers(0).view(1, 1)}, 3)
 
 
+def test_numbers_of_communities_may_be_any():
+    assert FedPubPlus(given="99999999999999999999,07,7,99999999999999999999", min_group=2).known == [0, 1, 1, 0]
+
+
 def test_the_means_of_the_scores_go_to_everybody():
     plus, server = server_of(3, grouping=False)
     server, _ = plus.server(
@@ -397,13 +460,33 @@ def test_the_means_of_the_scores_go_to_everybody():
     assert mean.tolist() == [pytest.approx([0.5, -1, 0.2, 1.0, 0.4, 3.0])], "no value is above one, a loss may be"
 
 
+def test_losses_that_are_too_large_to_be_added_stop_nobody():
+    plus, server = server_of(3, grouping=False)
+    huge = upload([0.0] * 3, scores=[0.5, 0.5, 0.5, 0.5, 0.5, 1.7e308])
+    server, _ = plus.server(context(), server, torch.arange(3), huge)
+    assert torch.isfinite(plus.send(server, torch.arange(3)).tensor("means")).all()
+
+
+def test_a_newcomer_gets_the_average_of_those_like_it():
+    """Clients 0 to 2 and 3 to 5 are two communities, 6 is still alone."""
+    plus, known = FedPubPlus(), rows(*[(1, 0)] * 3, *[(0, 1)] * 4)
+    server: State = {"alone": torch.tensor([0, 0, 0, 0, 0, 0, 2])}
+    third = pytest.approx(1 / 3)
+    assert plus.shares(server, rows((0, 2)), known).tolist() == [[0, 0, 0, third, third, third, 0]]
+    like_nobody = FedPubPlus(min_group=1).shares(server, rows((-1, -1)), known)
+    assert like_nobody.tolist() == [[*[pytest.approx(1 / 6)] * 6, 0]], "all that are placed"
+    nobody: State = {"alone": torch.full((7,), 5)}
+    assert plus.shares(nobody, rows((1, 0)), known).tolist() == [[pytest.approx(1 / 7)] * 7]
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"min_group": 0}, r"min_group=0 is no group"),
+        ({"min_group": 0}, r"min_group=0 is not possible"),
+        ({"given": "0,0,0", "grouping": False}, r"given names communities and grouping=False has none"),
         ({"lambda1": -1.0}, r"lambda1=-1.0 is not possible"),
         ({"evidence": math.inf}, r"evidence=inf is not possible"),
-        ({"given": "0,a"}, r"given=0,a is no list of numbers"),
+        ({"given": "0,a"}, r"given=0,a is not a list of numbers"),
         ({"given": "0,0,1"}, r"fewer than min_group=3 clients"),
     ],
 )
@@ -531,7 +614,8 @@ def test_a_client_is_answered_by_the_model_it_uses(used):
     own = plus.init_client(random_tree(ONE) | {SECOND + name: leaf for name, leaf in random_tree(LOCAL).items()}, 3)
     shared = enumerate(("everyone_weights", "community_weights", "weights"))
     own |= {name: random_tree(ONE, 3, seed=number) for number, name in shared}
-    own |= {KEPT: random_tree(LOCAL, 3, seed=8), "examples": torch.ones(3).long()}
+    own |= {KEPT: random_tree(LOCAL, 3, seed=8), "examples": torch.ones(3).long(), "has_kept": torch.ones(3).long()}
+    own |= {name: torch.ones(3) for name in ("step", "everyone_step", "community_step")}
     score = torch.zeros(3, 4, dtype=torch.float64)
     score[:, used] = 0.5
     own["scores"] = score

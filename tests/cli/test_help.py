@@ -58,7 +58,7 @@ def help_of(verb: str, flag: str) -> str:
 
 
 def test_defaults_are_those_that_are_used():
-    assert "(default: 128; 56 for fedpub-plus)" in help_of("run", "--hidden")
+    assert "(default: 128; 64 for fedpub-plus)" in help_of("run", "--hidden")
     assert "(default: gcn; hops for fedpub-plus)" in help_of("compare", "--model")
     assert "(default: 100; 200 for computers, photo, ogbn-arxiv)" in help_of("run", "--rounds")
     assert "20 for link-prediction)" in help_of("run", "--epochs")

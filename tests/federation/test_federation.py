@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from fedpub.core.files import read_tensors
+from fedpub.core.message import Message
 from fedpub.data.clients.subgraph_files import write_subgraph
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
@@ -101,6 +102,34 @@ def test_sites_give_the_simulator_s_numbers(method, changes, tmp_path):
     for name in ("test", "val", "weighted_test", "sparsity"):
         assert summary[name] == pytest.approx(expected.summary[name], abs=5e-5)
     assert summary["best_round"] == expected.summary["best_round"]
+
+
+@pytest.mark.parametrize("fraction", [1.0, 0.7])
+def test_sites_find_the_simulator_s_communities(fraction, tmp_path, monkeypatch):
+    """All phases of FED-PUB-plus: alone, both averages in turns, communities; the coordinator dies in the trial."""
+    monkeypatch.setattr("fedpub.algorithms.fedpub_plus.method.ROUNDS_ALONE", 2)
+    monkeypatch.setattr("fedpub.algorithms.fedpub_plus.standing.TRIAL", 4)
+    experiment = small(
+        "fedpub-plus", scenario="natural", clients=None, rounds=8 if fraction == 1 else 11, epochs=3, fraction=fraction,
+        hidden=16, defence="none",
+    )  # fmt: skip
+    run(experiment, tmp_path / "simulated", keep_checkpoint=True)
+    sites, out = InProcessSites(tmp_path / "sites", experiment), tmp_path / "deployed"
+
+    def dies(messages, deadline):
+        if max(number_of(messages), default=0) > 4:
+            raise KeyboardInterrupt
+        return sites(messages, deadline)
+
+    with pytest.raises(KeyboardInterrupt):
+        play(coordinator(sites, experiment, exchange=dies), out)
+    sites.restart()
+    play(coordinator(sites, experiment), out)
+    assert_same_rows(out, tmp_path / "simulated")
+    server = RunDirectory(out).restore(torch.device("cpu"))[0].server
+    assert len(server["communities"]["hop.bias"]) > 1
+    assert int(server["tried"]) == 4
+    assert int(server["decided"]) in (1, 2), "one of the two averages"
 
 
 def test_restarts_at_both_ends_change_nothing(tmp_path):
@@ -283,7 +312,7 @@ def test_every_site_keeps_the_model_of_the_best_round(tmp_path):
             torch.testing.assert_close(weights[leaf], expected[leaf], rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("method", ["fedpub", "fedavg", "fedper"])
+@pytest.mark.parametrize("method", ["fedpub", "fedpub-plus", "fedavg", "fedper"])
 def test_a_new_site_joins_a_finished_run(method, tmp_path):
     """Client 3 of four is kept out; with FED-PUB it gets most from those whose models answer as its own does."""
     everyone = small(method, rounds=8, epochs=2)
@@ -310,6 +339,70 @@ def test_a_new_site_joins_a_finished_run(method, tmp_path):
     _, card = load_model(place / "model")
     assert card.test == pytest.approx(told[told["kept"]]["test"])
     assert json.loads((place / "join.json").read_text()) == told
+
+
+class Absent:
+    """An exchange in which a site does not answer in some rounds."""
+
+    def __init__(self, sites: InProcessSites, client: int, rounds: range) -> None:
+        self.sites, self.client, self.rounds = sites, client, rounds
+
+    def __call__(self, messages: Mapping[int, bytes], deadline: float) -> dict[int, bytes]:
+        away = not number_of(messages).isdisjoint(self.rounds)
+        return self.sites({c: data for c, data in messages.items() if c != self.client or not away}, deadline)
+
+
+def test_a_site_that_comes_late_begins_alone_and_then_takes_part(tmp_path):
+    """Alone, it does not move from the first weights, while the others' average does: the site's checks know that."""
+    experiment = small("fedpub-plus", rounds=16, epochs=2)
+    sites = InProcessSites(tmp_path / "sites", experiment)
+    events: list = []
+    play(coordinator(sites, experiment, exchange=Absent(sites, 3, range(1, 9)), events=events), tmp_path / "deployed")
+    assert [event for event in events if event[1] == "refused"] == []
+    rows = read_rows(tmp_path / "deployed")
+    assert [bool(row.clients["took_part"][3]) for row in rows] == [False] * 8 + [True] * 8
+    assert [row.clients["community"][3] for row in rows[8:]] == [-1] * 4 + [0] * 4
+    everyone = [row.clients["used"][3] for row in rows[8:13]]
+    assert 1 not in everyone, "it has not trained the average of all yet"
+
+
+@pytest.mark.parametrize("lost", [0, 3])
+def test_who_joins_is_told_nothing_of_a_member_that_was_lost(lost, tmp_path):
+    """A member that was lost after three rounds is still alone for the coordinator; the newcomer is not."""
+    everyone = small("fedpub-plus", clients=5, rounds=8, epochs=2)
+    sites = InProcessSites(tmp_path / "sites", everyone)
+    new = sites.names.pop()
+    leader = coordinator(sites, everyone, exchange=Absent(sites, lost, range(4, 9)))
+    play(leader, tmp_path / "deployed")
+    start, _ = RunDirectory(tmp_path / "deployed").restore(torch.device("cpu"))
+    known = Known.load(tmp_path / "sites" / "sites.json")
+    place = tmp_path / "sites" / new
+    site = Site(place, new, lambda: OnePiece(place / "piece.safetensors"))
+    asked: list[Envelope] = []
+
+    def exchange(messages: Mapping[int, bytes], _: float) -> dict[int, bytes]:
+        asked.append(decode(messages[0]))
+        return {0: site.answer(messages[0])}
+
+    told = Finished(everyone.resolve(), RUN, known, start.server, start.clients).join(new, 4, exchange, 5.0)
+    assert told["nearest"][f"site-{lost}"] == 0
+    assert sum(told["nearest"].values()) == pytest.approx(1, abs=1e-5)
+    assert [one.message["phase"].item() for one in asked] == [0, 1], "alone, then with everyone"
+    average = start.server["everyone"]
+    for name, leaf in asked[1].message["weights"].items():
+        torch.testing.assert_close(leaf, average[name])
+
+
+@pytest.mark.parametrize("change", [lambda like: like * float("nan"), lambda like: like[:, :3]], ids=["nan", "short"])
+def test_what_characterises_a_newcomer_is_looked_at(change):
+    experiment = small("fedpub-plus", rounds=8).resolve()
+    known = Known(("a", "b"), 5, ("x", "y"))
+    clients = {"fingerprint": torch.ones(2, 8, dtype=torch.float64)}
+    server = experiment.algorithm.init_server({"w": torch.ones(2, 3, dtype=torch.float64)}, 2)
+    answer = encode(Envelope("join", {}, Message({"fingerprint": change(torch.ones(1, 8, dtype=torch.float64))})))
+    finished = Finished(experiment, RUN, known, server, clients)
+    with pytest.raises(FedpubError, match="'new' cannot join: what characterises it is malformed"):
+        finished.join("new", 2, lambda *_: {0: answer}, 5.0)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from fedpub.experiment.prepare import prepare
 from fedpub.federation.requests import Terms
 from fedpub.flower.folder import CoordinatorConfig
 from fedpub.flower.gate import Gate
-from fedpub.flower.keys import admit, make_authority, make_certificate, make_site_key
+from fedpub.flower.keys import admit, certified_hosts, make_authority, make_certificate, make_site_key, read_admitted
 from fedpub.flower.local import lay_out, start_site
 from fedpub.flower.processes import start, stop
 from fedpub.flower.sites import SiteConfig
@@ -159,6 +159,23 @@ def test_the_examples_of_the_verbs(tmp_path, monkeypatch, capsys):
     assert "what hospital-a would send in the first round of fedpub" in told
     assert "not begun: round 0 of 50" in told
     assert not (tmp_path / "hospital-a" / "runs").exists(), "a look changes nothing"
+    admitted = tmp_path / "coordinator" / "admitted.txt"
+    old = read_admitted(admitted)["hospital-a"]
+    assert main(example_of("site rotate")) == 0
+    assert "fedpub coordinator rotate hospital-a hospital-a.pub" in capsys.readouterr().out
+    fresh = str(tmp_path / "hospital-a" / "hospital-a.pub")
+    assert main(["coordinator", "rotate", "hospital-a", fresh]) == 0
+    assert "hospital-a is admitted by SHA256:" in capsys.readouterr().out
+    assert read_admitted(admitted)["hospital-a"] != old
+    certificate = (tmp_path / "coordinator" / "server.pem").read_text()
+    assert main(example_of("coordinator renew")) == 0
+    assert (tmp_path / "coordinator" / "server.pem").read_text() != certificate
+    assert certified_hosts(tmp_path / "coordinator") == ["fl.example.org", "localhost", "127.0.0.1", "::1"]
+    assert main(["coordinator", "remove", "hospital-b"]) == 2
+    assert "unknown site 'hospital-b': did you mean hospital-a" in capsys.readouterr().err
+    assert main(["coordinator", "remove", "hospital-a"]) == 0
+    assert read_admitted(admitted) == {}
+    capsys.readouterr()
     assert main(["site", "init", *example_of("site init")[2:]]) == 2
     assert "already exists; choose another --folder" in capsys.readouterr().err
     assert main(["site", "start", "--folder", "hospital-a", "--id", "hospital-b"]) == 2

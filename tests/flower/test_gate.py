@@ -506,6 +506,33 @@ def test_a_site_can_ask_whether_it_is_admitted(gate, folder, client):
     assert ask(key="") == ask() == {"admitted": False, "site": None}
 
 
+def serial_of(connection: ssl.SSLSocket) -> int:
+    return x509.load_der_x509_certificate(connection.getpeercert(binary_form=True)).serial_number
+
+
+def test_a_renewed_certificate_is_for_new_connections_and_ends_no_old_one(gate, folder, monkeypatch, caplog):
+    monkeypatch.setattr("fedpub.flower.gate.LOOK", 0.05)
+    context = ssl.create_default_context(cafile=folder / "ca.pem")
+
+    def connected() -> ssl.SSLSocket:
+        plain = socket.create_connection(("127.0.0.1", gate.port), timeout=10)
+        return context.wrap_socket(plain, server_hostname="localhost")
+
+    time.sleep(2.2)  # the look under way still takes as long as before
+    with connected() as old:
+        before = serial_of(old)
+        (folder / "server.pem").write_text("damaged")
+        time.sleep(0.3)
+        with connected() as still:
+            assert serial_of(still) == before, "a damaged certificate changes nothing"
+        make_certificate(folder, ["localhost"])
+        time.sleep(0.3)
+        with connected() as new:
+            assert serial_of(new) != before
+        old.sendall(b"GET /v1/fedpub/admitted HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert old.recv(100).startswith(b"HTTP/1.1 200")
+
+
 # Starting and stopping
 
 

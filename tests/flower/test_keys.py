@@ -34,6 +34,9 @@ from fedpub.flower.keys import (
     make_site_key,
     public_line,
     read_admitted,
+    remove,
+    replace_key,
+    rotate_site_key,
 )
 
 
@@ -339,6 +342,42 @@ def test_another_key_for_a_site_is_refused(tmp_path):
     with pytest.raises(FedpubError, match="this key is admitted as a in"):
         admit(path, "b", LINES[0])
     assert read_admitted(path) == {"a": LINES[0]}
+
+
+def test_a_removed_site_leaves_the_others_and_the_comments(tmp_path):
+    path = tmp_path / "admitted.txt"
+    path.write_text(f"# north\na {LINES[0]} a comment\n\n# south\nb {LINES[1]}\n")
+    assert remove(path, "a") == LINES[0]
+    assert path.read_text() == f"# north\n\n# south\nb {LINES[1]}\n"
+    with pytest.raises(FedpubError, match="unknown site 'c'"):
+        remove(path, "c")
+    assert remove(path, "b") == LINES[1]
+    assert read_admitted(path) == {}
+
+
+def test_a_new_key_takes_the_place_of_the_old_one(tmp_path):
+    path = tmp_path / "admitted.txt"
+    for site, line in zip("ab", LINES, strict=False):
+        admit(path, site, line)
+    assert replace_key(path, "a", LINES[2]) == LINES[0]
+    assert [*read_admitted(path).items()] == [("a", LINES[2]), ("b", LINES[1])]
+    with pytest.raises(FedpubError, match=r"this key is admitted as b in .*a must make a new key"):
+        replace_key(path, "a", LINES[1])
+    with pytest.raises(FedpubError, match="unknown site 'c'"):
+        replace_key(path, "c", LINES[0])
+    assert read_admitted(path)["a"] == LINES[2]
+
+
+def test_a_site_s_new_key_is_another_and_the_old_one_is_kept(tmp_path):
+    path = tmp_path / "a.key"
+    old = make_site_key(path)
+    new = rotate_site_key(path)
+    assert new == public_line(path) != old
+    assert new.endswith(" a")
+    assert path.with_suffix(".key.old").stat().st_mode & 0o077 == 0
+    assert public_line(path.with_suffix(".key.old")).rsplit(" ", 1)[0] == old.rsplit(" ", 1)[0]
+    with pytest.raises(FedpubError, match="there is no file"):
+        rotate_site_key(tmp_path / "b.key")
 
 
 @pytest.mark.parametrize("site", ["", "A", "-a", "a b", "a/b", "ä", "a" * 64, "a\n", ".a"])

@@ -9,6 +9,7 @@ import shutil
 import ssl
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -39,7 +40,16 @@ from fedpub.flower import coordinator as coordinating
 from fedpub.flower import gate as gates
 from fedpub.flower.admission import Admission
 from fedpub.flower.coordinator import Running, Watchdog
-from fedpub.flower.exchange import BYTES, KIND, RECORD, FlowerExchange, IncompleteError, packed, payload_of
+from fedpub.flower.exchange import (
+    BYTES,
+    KIND,
+    RECORD,
+    FlowerExchange,
+    IncompleteError,
+    Present,
+    packed,
+    payload_of,
+)
 from fedpub.flower.folder import CoordinatorConfig, CoordinatorFolder
 from fedpub.flower.gate import Gate
 from fedpub.flower.keys import admit, make_authority, make_certificate, make_site_key, private_key, read_admitted
@@ -50,7 +60,7 @@ from fedpub.flower.preflight import context_of
 from fedpub.flower.processes import free_port, start, stop
 from fedpub.flower.site import answered, run_site
 from fedpub.runs.simulated import run
-from fedpub.store.directory import RunDirectory
+from fedpub.store.directory import RunDirectory, read_rows
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.skipif(sys.platform != "linux", reason="tried on Linux only")]
 LARGEST = 2**25
@@ -214,6 +224,75 @@ def test_a_new_key_of_a_site_counts_from_its_next_start(fed):
 def test_a_key_that_is_not_admitted_is_no_node(fed):
     with pytest.raises(ConnectionTroubleError, match=r"401: the key SHA256:.* is not admitted"):
         fed.node("stranger").next_message()
+
+
+# Whom the others wait for
+
+
+class Mail:
+    """Carries messages to made-up sites, which answer after so many seconds, or never."""
+
+    def __init__(self, seconds: dict[int, float | None]) -> None:
+        self.seconds, self.sent, self.sites = seconds, {}, dict.fromkeys(seconds)
+
+    def present(self) -> dict[int, Present]:
+        return {site: Present(site) for site in self.sites}
+
+    def send(self, node: int, data: bytes, ttl: float) -> str:
+        self.sent[str(node)] = time.monotonic()
+        return str(node)
+
+    def replies(self, numbers) -> dict[str, bytes]:
+        took = {number: self.seconds[int(number)] for number in numbers}
+        now = time.monotonic()
+        return {number: b"y" for number, one in took.items() if one is not None and now - self.sent[number] >= one}
+
+    def forget(self) -> None:
+        self.sent = {}
+
+
+def waited(exchange: FlowerExchange, sites: int, deadline: float) -> tuple[set[int], float]:
+    """Who has answered, and the seconds that it took."""
+    begun = time.monotonic()
+    return {*exchange(dict.fromkeys(range(sites), b"x"), deadline)}, time.monotonic() - begun
+
+
+def test_a_site_that_is_away_does_not_cost_the_deadline():
+    mail = Mail({0: 0.0, 1: 0.0})
+    del mail.sites[1]
+    exchange = FlowerExchange(mail, mail.present, grace=0.4)
+    found, seconds = waited(exchange, 2, 20.0)
+    assert (found, 0.4 <= seconds < 5) == ({0}, True), "it may come"
+    mail.sites[1] = None
+    assert waited(exchange, 2, 20.0)[0] == {0, 1}
+
+
+def test_a_site_that_comes_within_the_grace_takes_part():
+    mail = Mail({0: 0.0, 1: 0.0})
+    del mail.sites[1]
+    threading.Timer(0.3, lambda: mail.sites.setdefault(1)).start()
+    assert waited(FlowerExchange(mail, mail.present, grace=10.0), 2, 20.0)[0] == {0, 1}
+
+
+def test_a_slow_site_costs_the_deadline_once_and_is_waited_for_again_when_it_is_in_time():
+    mail = Mail({0: 0.0, 1: None})
+    exchange = FlowerExchange(mail, mail.present, grace=0.5)
+    found, seconds = waited(exchange, 2, 3.0)
+    assert (found, seconds >= 3.0) == ({0}, True)
+    found, seconds = waited(exchange, 2, 3.0)
+    assert (found, 0.5 <= seconds < 2.5) == ({0}, True)
+    mail.seconds[1] = 0.1
+    assert waited(exchange, 2, 3.0)[0] == {0, 1}
+    mail.seconds[1] = 1.2  # longer than the grace, and in time
+    assert waited(exchange, 2, 3.0)[0] == {0, 1}
+
+
+def test_a_site_that_is_removed_is_not_waited_for():
+    mail, members = Mail({0: 0.0, 1: None}), {0, 1}
+    exchange = FlowerExchange(mail, mail.present, is_member=members.__contains__)
+    threading.Timer(0.3, lambda: members.discard(1)).start()
+    found, seconds = waited(exchange, 2, 20.0)
+    assert (found, seconds < 5) == ({0}, True), "also in the middle of a round"
 
 
 # What no message is
@@ -461,6 +540,31 @@ def test_only_one_coordinator_works_in_a_folder(deployed):
         with pytest.raises(FedpubError, match="a coordinator is already running in"), Running(deployed.coordinator):
             pass
     assert not folder.is_in_use()
+
+
+def test_a_site_is_removed_from_a_run_in_progress(deployed, capsys):
+    """Its key opens nothing any more, the run ends without it, and every later average is of the others."""
+    sites = deployed.start_sites()
+    gone = CoordinatorFolder(deployed.coordinator)
+    name = list(read_admitted(gone.admitted))[1]
+
+    def after(row, rounds) -> None:
+        if row.round == 1:
+            assert main(["coordinator", "remove", name, "--folder", str(deployed.coordinator)]) == 0
+
+    with Running(deployed.coordinator) as running:
+        begun = time.monotonic()
+        running.wait(after)
+        assert time.monotonic() - begun < 50, "nobody waits for the deadline, which is 60 s"
+        wait_for(lambda: any("does not admit this site" in said for said in deployed.said), 30)
+    sites[0].result()
+    rows = read_rows(deployed.out)
+    assert [[bool(one) for one in row.clients["took_part"]] for row in rows] == [[True, True]] + [[True, False]] * 2
+    assert [event["event"] for event in gone.read_events()] == ["removed"]
+    capsys.readouterr()
+    assert main(["status", "--folder", str(deployed.coordinator), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["sites"]
+    assert [(one["removed"], one["rounds"]) for one in told] == [(False, 3), (True, 1)]
 
 
 def test_a_gate_that_has_closed_ends_the_rounds(deployed):

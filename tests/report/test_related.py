@@ -137,6 +137,21 @@ def test_every_model_has_a_name_for_people():
     assert related.OWNERS.keys() == {*MODELS}
 
 
+def test_a_client_that_is_away_is_where_it_was(tmp_path):
+    path = plus_run(tmp_path / "run")
+    header, *lines = (path / "clients.csv").read_text().splitlines()
+    columns = header.split(",")
+    for at, line in enumerate(lines):
+        cells = dict(zip(columns, line.split(","), strict=True))
+        if (cells["round"], cells["client"]) == ("3", "7"):
+            lines[at] = ",".join((cells | {"took_part": "0", "community": "-1", "used": "-1"}).values())
+    (path / "clients.csv").write_text("\n".join([header, *lines]) + "\n")
+    found = shown(tmp_path)
+    assert [own[7] for own in found["communities"]] == [-1, 0, 0]
+    assert [own[7] for own in found["used"]] == [-1, 1, 1]
+    assert [sum(own) for own in found["history"]["used"]] == [0, 20, 20]
+
+
 @pytest.mark.parametrize("name", ["community", "used"])
 def test_notes_of_rounds_that_were_lost_are_unknown(tmp_path, name):
     path = plus_run(tmp_path / "run")

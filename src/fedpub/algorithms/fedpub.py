@@ -112,7 +112,7 @@ class FedPub(Options):
     def fingerprint(self, up: Message) -> Tensor | None:
         return self.compared.fingerprint(up)
 
-    def shares(self, newcomer: Tensor, members_K: Tensor) -> Tensor:
+    def shares(self, server: State, newcomer: Tensor, members_K: Tensor) -> Tensor:
         assert self.tau is not None, "the experiment resolves tau"
         return attention(cosine(torch.cat([newcomer, members_K]))[:1, 1:], self.tau)
 

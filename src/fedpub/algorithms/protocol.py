@@ -64,9 +64,17 @@ class Algorithm(Protocol):
     def server(self, ctx: Context, server: State, ids: Tensor, up: Message) -> tuple[State, Notes]:
         """Aggregation: the new state, and reports on the clients `ids` that took part."""
 
+    def without(self, server: State, ids: Tensor) -> State:
+        """The server's state without what it keeps of the clients `ids`, who have left for good."""
+        return server
+
     def personal(self, own: State) -> Tree:
         """The weights that are evaluated and kept by the client."""
         return tree(own["weights"])
+
+    def since(self, own: State, base: int) -> int:
+        """The last round in which a client on its own trained `own["weights"]`, which are those after round `base`."""
+        return base
 
     def fingerprint(self, up: Message) -> Tensor | None:
         """The part of an upload that characterises its clients, [K, ...], to compare later ones with them."""
@@ -76,7 +84,7 @@ class Algorithm(Protocol):
         """What a newcomer is sent first, to know what characterises it; None: the mean of what the members are sent."""
         return None
 
-    def shares(self, newcomer: Tensor, members_K: Tensor) -> Tensor:
+    def shares(self, server: State, newcomer: Tensor, members_K: Tensor) -> Tensor:
         """The members' shares in the first model of a client with this fingerprint, [1, K]."""
         return torch.full((1, len(members_K)), 1 / len(members_K), dtype=torch.float64)
 

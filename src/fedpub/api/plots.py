@@ -10,7 +10,7 @@ import numpy as np
 from fedpub.errors import FedpubError, unknown
 from fedpub.report import figures
 from fedpub.report.compared import cell_name
-from fedpub.report.load import ALPHA, SIMILARITY, Relation, together
+from fedpub.report.load import ALPHA, SIMILARITY, Relation, compared, together
 from fedpub.report.style import GUIDE, STYLE, Look, looks
 from fedpub.report.text import titled
 from fedpub.runs.comparison import Cell, Score
@@ -83,6 +83,8 @@ def _clients(run: Run) -> Figure:
 
 def _related(run: Run, wanted: str) -> Figure:
     related = {name: values[-1] for name, values in run.relations.items() if name == wanted}
+    if SIMILARITY in related:
+        related[SIMILARITY] = compared(related[SIMILARITY][None])[0]
     last = run.record.rows[-1]
     if wanted == SIMILARITY and "cluster" in last.clients:
         related["same cluster"] = together(last.clients["cluster"])

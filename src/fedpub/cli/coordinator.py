@@ -82,6 +82,61 @@ def admit(
         print(f"{name} is admitted, {fingerprint}")
 
 
+def remove(site: tyro.conf.Positional[str], folder: Path = Path("coordinator")) -> None:
+    """Remove a site: its key is refused at once, and from the next round on it is in no average.
+
+    A run that is in progress continues without it. To take it back: fedpub coordinator admit.
+
+    Example: fedpub coordinator remove hospital-b --folder coordinator
+
+    Args:
+        site: Name of the site.
+        folder: Folder of the coordinator.
+    """
+    from fedpub.flower.folder import CoordinatorConfig
+    from fedpub.flower.setup import remove_site
+
+    CoordinatorConfig.load(folder)
+    print(f"{site} is removed, {remove_site(folder, site)}")
+
+
+def rotate(
+    site: tyro.conf.Positional[str], key: tyro.conf.Positional[Path], folder: Path = Path("coordinator")
+) -> None:
+    """Admit a site by its new key; the old one is refused at once, also while a run is in progress.
+
+    Example: fedpub coordinator rotate hospital-b hospital-b.pub --folder coordinator
+
+    Args:
+        site: Name of the site.
+        key: The .pub file that `fedpub site rotate` made.
+        folder: Folder of the coordinator.
+    """
+    from fedpub.flower.folder import CoordinatorConfig
+    from fedpub.flower.setup import rotate_file
+
+    CoordinatorConfig.load(folder)
+    old, new = rotate_file(folder, site, key)
+    print(f"{site} is admitted by {new} instead of {old}")
+
+
+def renew(folder: Path = Path("coordinator"), host: tuple[str, ...] = (), days: int = 397) -> None:
+    """Renew the certificate; a running coordinator presents it to new connections, without ending the run.
+
+    Example: fedpub coordinator renew --folder coordinator
+
+    Args:
+        folder: Folder of the coordinator.
+        host: Names or addresses at which sites reach this machine. (default: those of the old certificate)
+        days: Validity of the certificate in days.
+    """
+    from fedpub.flower.folder import CoordinatorConfig
+    from fedpub.flower.setup import renew as renewed
+
+    CoordinatorConfig.load(folder)
+    print(f"the certificate in {folder} is valid until {renewed(folder, host, days)}")
+
+
 def start(
     folder: Path = Path("coordinator"),
     resume: bool = False,

@@ -36,6 +36,23 @@ def init(id: str, coordinator: str, graph: Path, ca: Path = Path("ca.pem"), fold
     print(f"give {place / f'{id}.pub'} to the coordinator ({fingerprint}), then: fedpub site start --folder {place}")
 
 
+def rotate(folder: Path) -> None:
+    """Make a new key for a site; the old one is kept beside it.
+
+    Give the .pub file to the coordinator, wait until it has rotated the key, and restart the site.
+
+    Example: fedpub site rotate --folder hospital-a
+
+    Args:
+        folder: Folder of the site.
+    """
+    from fedpub.flower.setup import rotate_key
+
+    public, fingerprint = rotate_key(folder)
+    print(f"{folder} has a new key, {fingerprint}")
+    print(f"at the coordinator: fedpub coordinator rotate {public.stem} {public.name}; then start the site again")
+
+
 def start(
     folder: Path | None = None,
     id: str | None = None,

@@ -8,9 +8,10 @@ Axes: K clients.
 
 from __future__ import annotations
 
+import json
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor
 
 from fedpub.core.best import Best
+from fedpub.core.files import write_text
 from fedpub.core.message import Message
 from fedpub.core.printable import printable
 from fedpub.core.tree import State, Tree, state_map, tensor, tree, tree_map
@@ -26,7 +28,7 @@ from fedpub.engine.rounds import Round, Snapshot, check_version, drawn_weights, 
 from fedpub.engine.setup import OnStep
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment, Plan
-from fedpub.federation.known import FINGERPRINT, SITES, Known
+from fedpub.federation.known import FINGERPRINT, REMOVED, SITES, Known
 from fedpub.federation.preparation import Preparation
 from fedpub.federation.requests import PAUSE, Exchange, OnEvent, Requests, Terms, reason_of
 from fedpub.federation.validate.upload import Expected, most_examples
@@ -45,6 +47,7 @@ class Coordinator:
         folder: Path,
         terms: Terms = Terms(),  # noqa: B008
         on_event: OnEvent = lambda *_: None,
+        is_member: Callable[[str], bool] = lambda site: True,
     ) -> None:
         self.plan, self.run, self.sites, self.terms = experiment.resolve(), run, list(sites), terms
         self.algorithm, self.ctx = self.plan.algorithm, self.plan.context
@@ -54,7 +57,8 @@ class Coordinator:
         if not self.sites:
             raise FedpubError("a federation needs at least one site; admit one with fedpub coordinator admit")
         terms.check()
-        self._path, self.requests = folder / SITES, Requests(self.sites, exchange, terms, on_event)
+        self._path, self.requests = folder / SITES, Requests(self.sites, exchange, terms, on_event, is_member)
+        self._removed_path, self._removed = folder / REMOVED, list[int]()
         self.preparation = Preparation(self.plan, run, self.requests)
 
     def prepare(self, on_step: OnStep | None = None) -> Known:
@@ -81,7 +85,8 @@ class Coordinator:
         expected = Expected.of(algorithm, self.ctx, w0, len(known.classes))
         for number in range(start.round + 1 if start else 1, self.plan.rounds + 1):
             ctx = replace(self.ctx, round=number)
-            chosen = participants(ctx.seed, number, count, self.plan.fraction, 0.0)
+            server, clients = self._without_removed(number, server, clients)
+            chosen = self._members(participants(ctx.seed, number, count, self.plan.fraction, 0.0))
             sent, answers, sizes = self._play(number, chosen, server, clients, known, expected)
             ids = torch.tensor(sorted(answers), dtype=torch.int64)
             uploads = Message.together([answers[client].message for client in ids.tolist()])
@@ -90,6 +95,41 @@ class Coordinator:
             clients = _measured(clients, answers, number) | self._fingerprints(clients, answers)
             yield self._round(number, server, clients, answers, sizes, ids, notes)
         self.finish(clients)
+
+    def _without_removed(self, number: int, server: State, clients: State) -> tuple[State, State]:
+        """Nothing of a site that is no longer admitted enters any later average, of weights or of metrics.
+
+        Who is left out of a round is saved before the round is asked for, since it decides what its messages say.
+        """
+        last, before = self._last_removed()
+        removed = before if last == number else self.requests.removed
+        write_text(self._removed_path, json.dumps({"round": number, "removed": removed}) + "\n")
+        for client in sorted(set(removed) - set(before)):
+            self.requests.event(client, "removed", number, "it is no longer admitted; the run continues without it")
+        self._removed = removed
+        if not removed:
+            return server, clients
+        ids = torch.tensor(removed, dtype=torch.int64)
+        unknown = {name: leaf.index_fill(0, ids, float("nan")) for name, leaf in tree(clients["metrics"]).items()}
+        kept = {FINGERPRINT: tensor(clients[FINGERPRINT]).index_fill(0, ids, 0)} if FINGERPRINT in clients else {}
+        return self.algorithm.without(server, ids), clients | {"metrics": unknown} | kept
+
+    def _last_removed(self) -> tuple[int, list[int]]:
+        """The last round that was asked for, and who was left out of it."""
+        if not self._removed_path.is_file():
+            return 0, []
+        held = json.loads(self._removed_path.read_text(encoding="utf-8"))
+        return held["round"], held["removed"]
+
+    def _members(self, chosen: list[int]) -> list[int]:
+        """Those of the chosen sites that are still admitted; if none is, all that are."""
+        members = [client for client in self.requests.everyone if client not in self._removed]
+        if not members:
+            raise FedpubError(
+                "no site of this run is admitted any more; admit one again with fedpub coordinator admit, and continue "
+                "with fedpub coordinator start --resume"
+            )
+        return [client for client in chosen if client in members] or members
 
     def first_weights(self, known: Known) -> Tree:
         w0 = drawn_weights(self.ctx, known.features, len(known.classes))
@@ -193,12 +233,13 @@ class Coordinator:
     def finish(self, clients: State) -> None:
         """Tell every site to keep its model; a site that does not answer keeps that of an earlier round."""
         base_K, best = tensor(clients["base"]), int(tensor(clients["best"]))
+        members = [client for client in self.requests.everyone if client not in self.requests.removed]
         messages = {
             client: encode(Envelope("finish", {"run": self.run, "base": int(base_K[client]), "best": best}))
-            for client in self.requests.everyone
+            for client in members
         }
         answers = self.requests.ask(messages)
-        for client in self.requests.everyone:
+        for client in members:
             answer, _ = answers.get(client, (None, 0))
             if answer is None or answer.kind != "finished":
                 self.requests.event(client, "left out", 0, f"it did not confirm its final model: {reason_of(answer)}")

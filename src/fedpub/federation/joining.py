@@ -92,13 +92,19 @@ class Finished:
         share_1K = torch.full((1, len(members)), 1 / len(members), dtype=torch.float64)
         near = ask("near", share_1K, _mean(share_1K, sent) if first is None else first)
         if FINGERPRINT in near.message and FINGERPRINT in self.clients:
-            share_1K = algorithm.shares(near.message.tensor(FINGERPRINT), tensor(self.clients[FINGERPRINT])).double()
+            own, theirs = near.message.tensor(FINGERPRINT), tensor(self.clients[FINGERPRINT])
+            if own.shape[1:] != theirs.shape[1:] or not bool(torch.isfinite(own).all()):
+                raise FedpubError(f"site {site!r} cannot join: what characterises it is malformed")
+            share_1K = algorithm.shares(self.server, own, theirs).double()
         return dict(ask("take", share_1K, _mean(share_1K, sent)).fields)
 
 
 def _mean(share_1K: Tensor, sent: Message) -> Message:
-    """The messages of all members [K, ...] as one, [1, ...]."""
-    return Message({name: mix(share_1K, part) if isinstance(part, dict) else part[:1] for name, part in sent.items()})
+    """The messages of all members [K, ...] as one, [1, ...]: means of weights, the rest as for the nearest member."""
+    near = int(share_1K[0].argmax())
+    return Message(
+        {name: mix(share_1K, part) if isinstance(part, dict) else part[near : near + 1] for name, part in sent.items()}
+    )
 
 
 # The new site's side

@@ -11,7 +11,7 @@ from typing import Any
 from fedpub.core.files import write_text
 
 FINGERPRINT = "fingerprint"  # what a method compares a new site by, among what is kept of the clients
-SITES = "sites.json"
+SITES, REMOVED = "sites.json", "removed.json"
 
 
 @dataclass(frozen=True)

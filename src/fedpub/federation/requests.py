@@ -55,12 +55,25 @@ class Terms:
 class Requests:
     """Asks the sites of a run and reads their answers."""
 
-    def __init__(self, sites: Sequence[str], exchange: Exchange, terms: Terms, on_event: OnEvent) -> None:
+    def __init__(
+        self,
+        sites: Sequence[str],
+        exchange: Exchange,
+        terms: Terms,
+        on_event: OnEvent,
+        is_member: Callable[[str], bool] = lambda site: True,
+    ) -> None:
         self.sites, self.terms, self.exchange, self.event = list(sites), terms, exchange, on_event
+        self._is_member = is_member
 
     @property
     def everyone(self) -> list[int]:
         return list(range(len(self.sites)))
+
+    @property
+    def removed(self) -> list[int]:
+        """The sites of the run that are no longer admitted."""
+        return [client for client in self.everyone if not self._is_member(self.sites[client])]
 
     def ask(self, messages: Mapping[int, bytes], number: int = 0) -> dict[int, tuple[Envelope, int]]:
         """The readable answers of one exchange, with their bytes; `number` is the round, for the log."""
@@ -98,6 +111,10 @@ class Requests:
                 missing.discard(client)
                 if sizes is not None:
                     sizes[client] = size
+            for client in missing.intersection(self.removed):
+                raise FedpubError(
+                    f"site {self.sites[client]!r} was removed before the run had begun; start the coordinator again"
+                )
             if missing and time.monotonic() > until:
                 names = ", ".join(self.sites[client] for client in sorted(missing))
                 raise FedpubError(

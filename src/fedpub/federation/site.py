@@ -183,7 +183,7 @@ class Site:
         residual = tree_map(Tensor.cpu, tree(state.pop("residual", {})))
         ctx = replace(part.ctx, round=number)
         message = asked.message.to(part.plan.device)
-        part.check_message(ctx, message, tree(state["weights"]), base)
+        part.check_message(ctx, message, tree(state["weights"]), part.algorithm.since(state, base))
         ledger.note(question, digest, back=base < max(_kept_rounds(part.folder)), rounds=rounds)
         self._keep_model(part, state, base, asked.fields["best"])
         used = guarded(part.algorithm, ctx, state, message, part.data)

@@ -23,13 +23,13 @@ class Admission:
         self._logged: set[str] = set()
 
     def read(self) -> None:
-        self._stamp = _stamp(self._path)
+        self._stamp = stamp(self._path)
         self._sites = {key: site for site, key in read_admitted(self._path).items()}
         self._logged.clear()
 
     def now(self) -> dict[str, str]:
         """Public key -> site."""
-        if _stamp(self._path) != self._stamp:
+        if stamp(self._path) != self._stamp:
             try:
                 self.read()
             except FedpubError as error:
@@ -43,7 +43,8 @@ class Admission:
             log.warning("refused the key %s from %s: it is not in %s", fingerprint(line), address, self._path)
 
 
-def _stamp(path: Path) -> object:
+def stamp(path: Path) -> object:
+    """What differs after a file was written."""
     try:
         known = path.stat()
     except OSError:

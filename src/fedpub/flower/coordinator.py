@@ -130,9 +130,9 @@ class Running:
             if problem := check_certificate(self.folder.path):
                 self._warnings = [self.folder.event(None, "certificate", 0, problem)]
             log_to(self.folder.logs / "link.log")
-            admission = Admission(self.folder.admitted)
+            self._admission = Admission(self.folder.admitted)
             largest = self.config.terms.max_message * 2**20
-            self._link = Link(lambda: {site: key for key, site in admission.now().items()}, largest)
+            self._link = Link(lambda: {site: key for key, site in self._admission.now().items()}, largest)
             self._gate = Gate(self.config.bind, self.config.port, httpx.ASGITransport(self._link.app), self.folder.path)
             stack.enter_context(self._gate)
             ended = threading.Event()
@@ -171,6 +171,7 @@ class Running:
                     self._exchange(dict(enumerate(self._members()))),
                     lambda row, rounds: self._progressed(row, rounds, on_round),
                     on_line,
+                    self._is_admitted,
                 )
             except FedpubError:
                 raise
@@ -198,7 +199,15 @@ class Running:
     def _exchange(self, sites: dict[int, str]) -> Any:
         from fedpub.flower.exchange import FlowerExchange
 
-        return FlowerExchange(self._link, lambda: self._link.present(sites), alive=self._alive)
+        return FlowerExchange(
+            self._link,
+            lambda: self._link.present(sites),
+            alive=self._alive,
+            is_member=lambda client: self._is_admitted(sites[client]),
+        )
+
+    def _is_admitted(self, site: str) -> bool:
+        return site in self._admission.now().values()
 
     def _alive(self) -> None:
         self._watchdog.moved()

@@ -16,6 +16,7 @@ from flwr.supercore.inflatable.inflatable_object import get_object_body, get_obj
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
 AGAIN = 20.0  # seconds before a message is sent again
+GRACE = 30.0  # seconds that the others wait for a site that is not connected, or that was late the last time
 FIRST_POLL, LAST_POLL = 0.02, 0.2  # seconds between two polls for answers
 RECORD, KIND, BYTES = "letter", "fedpub.letter", "uint8"
 OBJECTS = 4096  # the most in one message; arrays come in pieces of 5 MiB
@@ -42,7 +43,14 @@ class Carrier(Protocol):
 
 
 class FlowerExchange:
-    """An exchange over Flower; `present` returns the connected sites, `alive` raises an error if waiting is useless."""
+    """An exchange over Flower.
+
+    - `present`: the connected sites.
+    - `is_member`: whether a site is still admitted; others are not waited for.
+    - `alive`: raises an error if waiting is useless.
+    - `grace`: the longest that sites who have answered wait for one that is away, or that missed the last deadline.
+      A site that is connected and was in time before has until the deadline.
+    """
 
     def __init__(
         self,
@@ -50,24 +58,40 @@ class FlowerExchange:
         present: Callable[[], Mapping[int, Present]],
         again: float = AGAIN,
         alive: Callable[[], None] = lambda: None,
+        is_member: Callable[[int], bool] = lambda client: True,
+        grace: float = GRACE,
     ) -> None:
         self._carrier, self._present, self._again, self._alive = carrier, present, again, alive
+        self._is_member, self._grace = is_member, grace
+        self._seen: dict[int, float] = {}  # when a site was last connected
+        self._late: set[int] = set()  # who missed the last deadline
 
     def __call__(self, messages: Mapping[int, bytes], deadline: float) -> dict[int, bytes]:
         try:
-            return self._carried(messages, deadline)
+            found = self._carried(messages, deadline)
         finally:
             self._carrier.forget()
+        self._late = (self._late | messages.keys()) - found.keys()
+        return found
+
+    def _waits(self, messages: Mapping[int, bytes], found: Mapping[int, bytes], now: float, answered: float) -> bool:
+        """Whether an answer that is missing is still waited for; `answered`: when the last one arrived."""
+        missing = [client for client in messages if client not in found and self._is_member(client)]
+        for client in missing:
+            self._seen.setdefault(client, now)
+        in_time = [client for client in missing if client not in self._late and now - self._seen[client] <= self._grace]
+        return bool(in_time) or (bool(missing) and now - answered <= self._grace)
 
     def _carried(self, messages: Mapping[int, bytes], deadline: float) -> dict[int, bytes]:
         until = time.monotonic() + deadline
         pending: dict[str, int] = {}  # messages in transit, and their clients
         sent: dict[int, tuple[Present, float]] = {}
         found: dict[int, bytes] = {}
-        pause = FIRST_POLL
-        while len(found) < len(messages) and (now := time.monotonic()) < until:
+        pause, answered = FIRST_POLL, time.monotonic()
+        while (now := time.monotonic()) < until and self._waits(messages, found, now, answered):
             self._alive()
             there = self._present()
+            self._seen |= dict.fromkeys(there, now)
             for client, data in messages.items():
                 if client in found or client not in there:
                     continue
@@ -85,7 +109,7 @@ class FlowerExchange:
                 if answer is None:
                     sent[client] = sent[client][0], time.monotonic() - self._again + 2  # again, but not at once
                 else:
-                    found[client], pause = answer, FIRST_POLL
+                    found[client], pause, answered = answer, FIRST_POLL, time.monotonic()
             if len(found) < len(messages):
                 time.sleep(pause)
         return found

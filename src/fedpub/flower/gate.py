@@ -26,9 +26,9 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from fedpub.core.printable import printable
 from fedpub.errors import FedpubError
-from fedpub.flower.admission import Admission
+from fedpub.flower.admission import Admission, stamp
 from fedpub.flower.connection import Connection, Headers, HttpError
-from fedpub.flower.keys import ADMITTED, SERVER, SERVER_KEY, fingerprint, line_of
+from fedpub.flower.keys import ADMITTED, SERVER, SERVER_KEY, check_certificate, fingerprint, line_of
 
 FLEET = "/v1/fleet/"
 # What a site calls. It cannot register itself, since the coordinator admits sites, and there is no app to fetch.
@@ -48,6 +48,7 @@ ASK = "/v1/fedpub/admitted"
 
 PUBLIC_KEY, TIMESTAMP, SIGNATURE = b"flwr-public-key", b"flwr-timestamp", b"flwr-signature"
 NOT_ADMITTED = 401
+LOOK = 2.0  # seconds between two looks whether the certificate was renewed
 
 log = logging.getLogger(__name__)
 
@@ -140,11 +141,27 @@ class Gate:
                 raise FedpubError(f"cannot listen on {place} ({error}); choose another address or port") from error
             self.port = server.sockets[0].getsockname()[1]
             self._ready.set()
+            renewing = asyncio.create_task(self._renew(context))
             await self._stopping.wait()
+            renewing.cancel()
             server.close()
             for task in self._connections:
                 task.cancel()
             await asyncio.gather(*self._connections, return_exceptions=True)
+
+    async def _renew(self, context: ssl.SSLContext) -> None:
+        """Present a renewed certificate to new connections; those that are open go on with the old one."""
+        used = stamp(self._folder / SERVER)
+        while True:
+            await asyncio.sleep(LOOK)
+            if (now := stamp(self._folder / SERVER)) != used:
+                used = now
+                try:
+                    check_certificate(self._folder)
+                    context.load_cert_chain(self._folder / SERVER, self._folder / SERVER_KEY)
+                    log.warning("new connections get the certificate that was renewed")
+                except (OSError, FedpubError) as error:
+                    log.warning("the renewed certificate cannot be used (%s); the old one is still used", error)
 
     def _context(self) -> ssl.SSLContext:
         try:

@@ -11,7 +11,7 @@ import ipaddress
 import os
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedpub.core.files import write_text
-from fedpub.errors import FedpubError
+from fedpub.errors import FedpubError, unknown
 
 CA_KEY, CA = "ca.key", "ca.pem"
 SERVER_KEY, SERVER = "server.key", "server.pem"
@@ -97,6 +97,16 @@ def check_certificate(folder: Path) -> str | None:
     return soon
 
 
+def certified_hosts(folder: Path) -> list[str]:
+    """The names and addresses that the coordinator's certificate is for."""
+    names = _certificate(folder / SERVER).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return [str(name.value) for name in names]
+
+
+def certificate_expires(folder: Path) -> datetime:
+    return _certificate(folder / SERVER).not_valid_after_utc
+
+
 def _builder(
     subject: x509.Name,
     issuer: x509.Name,
@@ -149,6 +159,17 @@ def make_site_key(path: Path) -> str:
     """A site's private key at `path`, in the format that Flower reads; returns its public line."""
     if path.exists():
         raise FedpubError(f"{path} already exists and a coordinator may know it; choose another name or remove it")
+    return _new_site_key(path)
+
+
+def rotate_site_key(path: Path) -> str:
+    """A new private key in the place of a site's old one, which is kept as `NAME.key.old`; returns its public line."""
+    private_key(path)  # an error now if there is none
+    _write_private(path.with_suffix(".key.old"), _read(path))
+    return _new_site_key(path)
+
+
+def _new_site_key(path: Path) -> str:
     _write_private(path, _pem(ec.generate_private_key(ec.SECP384R1()), serialization.PrivateFormat.OpenSSH))
     return public_line(path)
 
@@ -203,11 +224,43 @@ def admit(path: Path, site: str, public_line: str) -> None:
     if site in sites:
         raise FedpubError(
             f"{site} is admitted with another key, {fingerprint(sites[site])}; "
-            f"if the site has a new one, replace the old one in {path}"
+            f"if the site has a new one: fedpub coordinator rotate {site} NEW.pub"
         )
     if other := _holder(sites, key):
         raise FedpubError(f"this key is admitted as {other} in {path}; {site} must make its own key")
     write_text(path, "".join(f"{line}\n" for line in (*_lines(path), f"{site} {key}")))
+
+
+def remove(path: Path, site: str) -> str:
+    """Take a site off the list; returns its public key."""
+    sites = read_admitted(path)
+    if site not in sites:
+        raise unknown("site", site, sites)
+    _keep(path, {name: key for name, key in sites.items() if name != site})
+    return sites[site]
+
+
+def replace_key(path: Path, site: str, public_line: str) -> str:
+    """Admit a site by a new key from now on, in its old place; returns the old key."""
+    key, sites = _key(public_line, f"the new public key of {site}"), read_admitted(path)
+    if site not in sites:
+        raise unknown("site", site, sites)
+    if other := _holder(sites, key):
+        raise FedpubError(f"this key is admitted as {other} in {path}; {site} must make a new key")
+    _keep(path, sites | {site: key})
+    return sites[site]
+
+
+def _keep(path: Path, sites: Mapping[str, str]) -> None:
+    """Write the list again, in its order and with the comments between its lines."""
+    kept = []
+    for line in _lines(path):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            kept.append(line)
+        elif words[0] in sites:
+            kept.append(f"{words[0]} {sites[words[0]]}")
+    write_text(path, "".join(f"{line}\n" for line in kept))
 
 
 def _lines(path: Path) -> list[str]:

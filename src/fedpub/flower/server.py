@@ -40,8 +40,9 @@ def play_rounds(
     exchange: Exchange,
     on_round: OnRound | None = None,
     on_line: OnLine = lambda _: None,
+    is_member: Callable[[str], bool] = lambda site: True,
 ) -> dict[str, Any]:
-    """Run to the end; returns the summary."""
+    """Run to the end with the sites for which `is_member` holds; returns the summary."""
     sites = members(folder)
 
     def on_event(client: int | None, what: str, number: int, reason: str) -> None:
@@ -50,7 +51,8 @@ def play_rounds(
     def on_step(name: str, done: int, total: int) -> None:
         on_event(None, "set-up", done, name)
 
-    coordinator = Coordinator(config.experiment, config.run, sites, exchange, folder.path, config.terms, on_event)
+    about = (config.experiment, config.run, sites, exchange, folder.path, config.terms)
+    coordinator = Coordinator(*about, on_event, is_member)
     return play(coordinator, folder.out(config), on_round, on_step)
 
 

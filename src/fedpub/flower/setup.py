@@ -13,7 +13,18 @@ from fedpub.experiment import Experiment
 from fedpub.federation.requests import Terms
 from fedpub.flower.coordinator import write_app
 from fedpub.flower.folder import CoordinatorConfig, CoordinatorFolder
-from fedpub.flower.keys import admit, fingerprint, make_authority, make_certificate, make_site_key
+from fedpub.flower.keys import (
+    admit,
+    certificate_expires,
+    certified_hosts,
+    fingerprint,
+    make_authority,
+    make_certificate,
+    make_site_key,
+    remove,
+    replace_key,
+    rotate_site_key,
+)
 from fedpub.flower.processes import require_flower
 from fedpub.flower.sites import AUTHORITY, SiteConfig
 
@@ -51,14 +62,45 @@ def make_site(folder: Path, name: str, coordinator: str, graph: Path, authority:
 
 def admit_file(folder: Path, key: Path, name: str | None = None) -> tuple[str, str]:
     """Admit the site of a .pub file, by the name in it unless another is given; its name and fingerprint."""
-    try:
-        line = key.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise FedpubError(f"cannot read {key} ({error}); give the .pub file of a site") from error
+    line = _public(key)
     words = line.split()
     name = name or (words[2] if len(words) > 2 else key.stem)
     admit(CoordinatorFolder(folder).admitted, name, line)
     return name, fingerprint(line)
+
+
+def rotate_file(folder: Path, site: str, key: Path) -> tuple[str, str]:
+    """Admit a site by the key of a .pub file instead of its old one; the fingerprints of the old and the new key."""
+    line = _public(key)
+    old = replace_key(CoordinatorFolder(folder).admitted, site, line)
+    return fingerprint(old), fingerprint(line)
+
+
+def remove_site(folder: Path, site: str) -> str:
+    """Take a site off the admission list; the fingerprint of its key."""
+    return fingerprint(remove(CoordinatorFolder(folder).admitted, site))
+
+
+def renew(folder: Path, hosts: Sequence[str], days: int) -> str:
+    """A new certificate with the old key, for the old hosts unless others are given; the day on which it expires."""
+    make_certificate(folder, hosts or certified_hosts(folder), days)
+    return f"{certificate_expires(folder):%d %B %Y}"
+
+
+def rotate_key(folder: Path) -> tuple[Path, str]:
+    """A new key for a site; the .pub file for the coordinator and the fingerprint."""
+    config = SiteConfig.load(folder)
+    line = rotate_site_key(config.key(folder))
+    public = folder / f"{config.id}.pub"
+    write_text(public, f"{line}\n")
+    return public, fingerprint(line)
+
+
+def _public(key: Path) -> str:
+    try:
+        return key.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise FedpubError(f"cannot read {key} ({error}); give the .pub file of a site") from error
 
 
 def _check_free(folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from fedpub.federation.known import SITES, Known
 from fedpub.flower.folder import CoordinatorConfig, CoordinatorFolder
 from fedpub.flower.keys import read_admitted
 from fedpub.store.directory import RunDirectory, read_rows
@@ -14,8 +15,9 @@ def status_of(folder: Path) -> dict[str, Any]:
     """State, rounds, and what each site did last; `updated` is when the last round ended."""
     place, config = CoordinatorFolder(folder), CoordinatorConfig.load(folder)
     out = place.out(config)
-    rows, sites, events = read_rows(out), list(read_admitted(place.admitted)), place.read_events()
-    sites = sites[: len(rows[-1].clients["val"])] if rows else sites  # later ones are not in this run
+    rows, events, admitted = read_rows(out), place.read_events(), read_admitted(place.admitted)
+    known = Known.load(folder / SITES)
+    sites = list(known.sites if known else admitted)  # those admitted later are not in this run
     finished, running = RunDirectory(out).finished, place.is_in_use()
     found: dict[str, Any] = {
         "state": "finished" if finished else "running" if running else "stopped" if rows else "not begun",
@@ -33,6 +35,7 @@ def status_of(folder: Path) -> dict[str, Any]:
         found["sites"].append(
             {
                 "site": site,
+                "removed": site not in admitted,
                 "last_round": took[-1] if took else 0,
                 "rounds": len(took),
                 "val": rows[-1].clients["val"][client] if rows else None,

@@ -85,10 +85,15 @@ def _communities(
 def _noted(
     rows: dict[int, dict[str, list[float]]], rounds: Sequence[int], name: str, clients: int
 ) -> list[list[int]] | None:
-    """A note of every client in the rounds; a round whose rows are lost has nobody."""
+    """A note of every client in the rounds: of one that is away, its last one; a round whose rows are lost has none."""
     if not any(name in columns for columns in rows.values()):
         return None
-    return [[int(value) for value in rows.get(number, {}).get(name, [NOBODY] * clients)] for number in rounds]
+    found, last = {}, [NOBODY] * clients
+    for number in sorted(rows):
+        noted, there = rows[number].get(name, last), rows[number]["took_part"]
+        last = [int(new) if here else old for new, old, here in zip(noted, last, there, strict=True)]
+        found[number] = last
+    return [found.get(number, [NOBODY] * clients) for number in rounds]
 
 
 def _at(places: Sequence[int], values: Sequence[Any] | dict[int, Any] | None) -> list[Any] | None:

@@ -1,7 +1,8 @@
 """Local's model, trained beside a federated one: a client that gains nothing from the federation loses nothing.
 
 It is kept from the round in which these models were best on average over the clients, as Local keeps it (`core.best`).
-For that, clients send the validation value and loss of theirs, and receive the means of the last round.
+For that, clients send the validation value and loss of theirs, and receive the means of the last round. A client that
+has missed rounds cannot follow the others: it keeps its own best model.
 """
 
 from __future__ import annotations
@@ -31,28 +32,35 @@ def init_beside(w0: Tree, num_clients: int) -> State:
     some = next(iter(weights.values()))
     unknown_K = torch.full((num_clients,), UNKNOWN, dtype=torch.float64, device=some.device)
     names = (ALONE + "score", "kept_score", "kept_mean", "kept_mean_loss")
+    rounds_K = torch.zeros(num_clients, dtype=torch.int64, device=some.device)
     own: State = {ALONE + name: part for name, part in {"weights": weights, **adam_init(weights)}.items()}
-    return own | {KEPT: tree_map(torch.clone, weights)} | {name: unknown_K.clone() for name in names}
+    own |= {KEPT: tree_map(torch.clone, weights), ALONE + "rounds": rounds_K, "has_kept": torch.zeros_like(rounds_K)}
+    return own | {name: unknown_K.clone() for name in names}
 
 
 def train_beside(ctx: Context, own: State, mean_K: Tensor, mean_loss_K: Tensor, data: Clients) -> tuple[State, Tensor]:
     """Keep the last round's model if the means over clients were best then, and train on; its validation value and
     loss, [K, 2]."""
-    done = _kept(own, mean_K, mean_loss_K)
+    done = _kept(ctx, own, mean_K, mean_loss_K)
+    done[ALONE + "rounds"] = tensor(own[ALONE + "rounds"]) + 1
     weights, inner = tree(own[ALONE + "weights"]), _local(ctx)
     optimiser, _ = train(inner, data, weights, {name: own[ALONE + name] for name in ("first", "second", "step")})
     done |= {ALONE + name: part for name, part in {"weights": weights, **optimiser}.items()}
     with torch.no_grad():
         found = inner.task.validate(inner.model, weights, data)
-    val_K, loss_K = found["val"].nan_to_num(UNKNOWN).double(), found["val_loss"].nan_to_num(0.0).double()
+    val_K, loss_K = (found[name].nan_to_num(UNKNOWN).double() for name in ("val", "val_loss"))
     done[ALONE + "score"] = smoothed(tensor(own[ALONE + "score"]), val_K)
     return done, torch.stack([val_K, loss_K], 1)
 
 
-def _kept(own: State, mean_K: Tensor, mean_loss_K: Tensor) -> State:
-    better_K = better(mean_K, mean_loss_K, tensor(own["kept_mean"]), tensor(own["kept_mean_loss"])) & (mean_K >= 0)
-    numbers = {"kept_score": own[ALONE + "score"], "kept_mean": mean_K, "kept_mean_loss": mean_loss_K}
+def _kept(ctx: Context, own: State, mean_K: Tensor, mean_loss_K: Tensor) -> State:
+    rounds_K, score_K = tensor(own[ALONE + "rounds"]), tensor(own[ALONE + "score"])
+    with_all_K = better(mean_K, mean_loss_K, tensor(own["kept_mean"]), tensor(own["kept_mean_loss"])) & (mean_K >= 0)
+    by_itself_K = (score_K > tensor(own["kept_score"])) | ((tensor(own["has_kept"]) == 0) & (score_K >= 0))
+    better_K = torch.where(rounds_K < ctx.round - 1, by_itself_K, with_all_K)
+    numbers = {"kept_score": score_K, "kept_mean": mean_K, "kept_mean_loss": mean_loss_K}
     kept: State = {name: torch.where(better_K, tensor(new), tensor(own[name])) for name, new in numbers.items()}
+    kept["has_kept"] = tensor(own["has_kept"]) | better_K
     return kept | {KEPT: either(better_K, tree(own[ALONE + "weights"]), tree(own[KEPT]))}
 
 

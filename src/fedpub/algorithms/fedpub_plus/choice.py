@@ -4,7 +4,8 @@ With n validation examples, on which model m scores v_m, and the mean V_m of its
 
     argmax_m  (n v_m + n₀ V_m) / (n + n₀).
 
-A client with few examples goes by what is best for most, one with many goes by its own.
+A client with few examples goes by what is best for most, one with many goes by its own. It can only use a model that
+exists: one that it has trained.
 
 Axes: K clients, M models.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-UNKNOWN = -1.0  # score of a model that does not exist yet, or that nothing was validated on
+UNKNOWN = -1.0  # score of a model that is not trained yet, or that nothing was validated on
 SMOOTH = 0.8  # decay of the means of scores over rounds
 
 
@@ -36,9 +37,10 @@ def means(score_KM: Tensor) -> Tensor:
     return torch.where(count_M > 0, total_M / count_M.clamp(min=1), UNKNOWN)
 
 
-def chosen(score_KM: Tensor, mean_KM: Tensor, examples_K: Tensor, evidence: float) -> Tensor:
-    """The number of the model that each client uses, [K]; on a tie the first, as if none is known."""
+def chosen(exists_KM: Tensor, score_KM: Tensor, mean_KM: Tensor, examples_K: Tensor, evidence: float) -> Tensor:
+    """The number of the model that each client uses, [K]; on a tie the first, also if nothing is known of any."""
     own_KM = torch.where(score_KM >= 0, examples_K.double().unsqueeze(1), 0)
     all_KM = torch.where(mean_KM >= 0, torch.full_like(mean_KM, evidence), 0)
     weighed_KM = (own_KM * score_KM + all_KM * mean_KM) / (own_KM + all_KM).clamp(min=1e-30)
-    return torch.where(own_KM + all_KM > 0, weighed_KM, UNKNOWN).argmax(1)
+    weighed_KM = torch.where(own_KM + all_KM > 0, weighed_KM, UNKNOWN)
+    return torch.where(exists_KM, weighed_KM, 2 * UNKNOWN).argmax(1)

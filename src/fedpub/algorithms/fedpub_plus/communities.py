@@ -48,18 +48,26 @@ def _linked(similarity_KK: np.ndarray) -> Tensor:
 def _joined(found_K: Tensor, unit_KD: Tensor, least: int) -> Tensor:
     """No community is smaller than `least`, unless it is the only one."""
     found_K = numbered(found_K)
-    while len(size_G := torch.bincount(found_K)) > 1 and int(size_G.min()) < least:
-        mean_GD = _means(unit_KD, found_K)
-        near_GG = (mean_GD @ mean_GD.T).fill_diagonal_(float("-inf"))  # the mean over all pairs of members
-        near_GG[size_G >= least] = float("-inf")
+    sum_GD = _members(found_K).to(unit_KD) @ unit_KD
+    sum_GG, size_G = sum_GD @ sum_GD.T, torch.bincount(found_K)  # over all pairs of members
+    while int((size_G > 0).sum()) > 1 and bool(((size_G > 0) & (size_G < least)).any()):
+        near_GG = (sum_GG / (size_G.unsqueeze(1) * size_G)).fill_diagonal_(float("-inf"))
+        near_GG[(size_G >= least) | (size_G == 0)] = near_GG[:, size_G == 0] = float("-inf")
         small, nearest = divmod(int(near_GG.argmax()), len(near_GG))
-        found_K = numbered(torch.where(found_K == small, nearest, found_K))
-    return found_K
+        for part in (sum_GG, sum_GG.T, size_G):
+            part[nearest] += part[small]
+            part[small] = 0
+        found_K[found_K == small] = nearest
+    return numbered(found_K)
 
 
 def _means(unit_KD: Tensor, found_K: Tensor) -> Tensor:
-    member_GK = torch.nn.functional.one_hot(found_K).T.to(unit_KD)
+    member_GK = _members(found_K).to(unit_KD)
     return member_GK @ unit_KD / member_GK.sum(1, keepdim=True)
+
+
+def _members(found_K: Tensor) -> Tensor:
+    return torch.nn.functional.one_hot(found_K).T
 
 
 def numbered(found_K: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from fedpub.algorithms.fedpub_plus.beside import KEPT, LOCAL, init_beside, train_beside
 from fedpub.algorithms.fedpub_plus.choice import UNKNOWN, chosen, means, no_scores, smoothed
-from fedpub.algorithms.fedpub_plus.communities import communities, numbered
+from fedpub.algorithms.fedpub_plus.communities import communities
 from fedpub.algorithms.fedpub_plus.standing import (
     ALONE,
     BESIDE,
@@ -48,12 +48,14 @@ from fedpub.algorithms.fedpub_plus.standing import (
     TRYING,
     USED,
     WITH_EVERYONE,
+    departed,
     groups,
     heard,
     members,
     phases,
     reports,
     tried,
+    unscored,
 )
 from fedpub.algorithms.masks import MASK, first_masks, forget_unseen, masked, with_masks
 from fedpub.algorithms.measures import common_proxy
@@ -86,6 +88,7 @@ from fedpub.tasks import Task
 
 HELD = 3.0  # clients as which the last average counts, where few have sent a row
 SCARCE = 0.1  # training examples per input feature at which masks learn at half speed
+MOST = 1e6  # that a client's loss counts
 NODES = BLOCKS * BLOCK_NODES  # of the random graph
 
 
@@ -97,21 +100,23 @@ class FedPubPlus(Algorithm):
     grouping: bool = True
     """Averages over communities where these validate better than one average over all clients."""
     min_group: int = 3
-    """Members of the smallest community."""
+    """Minimum number of clients in a community, and in an average: with fewer answers, the last one is kept."""
     given: str = ""
-    """Communities that are known beforehand, a number for every client such as 0,0,1,1; none are looked for then."""
+    """Known communities, one number per client, such as 0,0,1,1; none are searched for."""
     masks: bool = True
     """A personal model with masks on every weight matrix, which is never sent."""
     lambda1: float = 0.001
     """Strength of the L1 penalty on masks; 0 for none."""
     fallback: bool = True
-    """Local's model as a fallback; uploads its validation value and loss."""
+    """Local's model as a fallback, trained beside the others."""
     evidence: float = 50.0
-    """Validation examples for which the mean over all clients counts in a client's choice of its model."""
+    """Weight, in validation examples, of the mean over all clients when a client chooses its model."""
 
     def __post_init__(self) -> None:
         if self.min_group < 1:
-            raise FedpubError(f"`min_group={self.min_group}` is no group; give 1 or more")
+            raise FedpubError(f"`min_group={self.min_group}` is not possible; give 1 or more")
+        if self.given and not self.grouping:
+            raise FedpubError("`given` names communities and `grouping=False` has none; leave one of them out")
         if (known := self.known) and min(Counter(known).values()) < self.min_group:
             least = f"`min_group={self.min_group}`"
             raise FedpubError(f"`given` has a community of fewer than {least} clients; join it to another one")
@@ -121,14 +126,18 @@ class FedPubPlus(Algorithm):
 
     @property
     def known(self) -> list[int]:
-        """The communities that are given, client by client."""
-        if not all(number.strip().isdecimal() for number in self.given.split(",")) and self.given:
-            raise FedpubError(f"`given={self.given}` is no list of numbers; write one for every client, like 0,0,1,1")
-        return [int(number) for number in self.given.split(",")] if self.given else []
+        """The communities that are given, client by client, numbered by their first members."""
+        words = [word.strip() for word in self.given.split(",")] if self.given else []
+        if not all(word.isdecimal() for word in words):
+            raise FedpubError(
+                f"`given={self.given}` is not a list of numbers; give one number per client, such as 0,0,1,1"
+            )
+        seen: dict[str, int] = {}
+        return [seen.setdefault(word.lstrip("0"), len(seen)) for word in words]
 
     @property
     def defaults(self) -> Mapping[str, Any]:
-        return {"model": "hops", "hidden": 56, "dropout": 0.6}
+        return {"model": "hops", "hidden": 64, "dropout": 0.6}
 
     @property
     def notes(self) -> Mapping[str, int]:
@@ -154,7 +163,8 @@ class FedPubPlus(Algorithm):
             own |= _named(number, {"weights": shared, **adam_init(shared)})
         device = next(iter(w0.values())).device
         own |= {name: no_scores(num_clients, len(MODELS), device) for name in ("scores", "means")}
-        own["examples"] = torch.zeros(num_clients, dtype=torch.int64, device=device)
+        for name in ("examples", "moved"):  # validation examples; the last round in which "weights" were trained
+            own[name] = torch.zeros(num_clients, dtype=torch.int64, device=device)
         return own | (init_beside(second, num_clients) if self.fallback else {})
 
     def client(self, ctx: Context, own: State, msg: Message, data: Clients) -> tuple[State, Message, Tensor]:
@@ -175,8 +185,9 @@ class FedPubPlus(Algorithm):
 
         # Personal: φ ← θ̄, with the average that goes on, or may
         learns_K = joint_K | (phase_K == IN_COMMUNITY)
-        if not self.masks:
-            done["weights"] = weights
+        done["moved"] = torch.where(learns_K, ctx.round, tensor(own["moved"]))
+        if not self.masks:  # nothing personal is trained: the guard compares what is received with what was shared
+            done["weights"] = either(learns_K, weights, tree(own["weights"]))
         elif bool(learns_K.any()):
             done |= _for_some(learns_K, self._train_personal(inner, own, received, data), own)
             mine_K = _validated(inner, _masked(done), data)
@@ -230,8 +241,16 @@ class FedPubPlus(Algorithm):
         return {"change": change_KD}, alone_K.unsqueeze(1).expand_as(change_KD)
 
     def used(self, own: State) -> Tensor:
-        """Which of its models a client uses, [K]."""
-        return chosen(tensor(own["scores"]), tensor(own["means"]), tensor(own["examples"]), self.evidence)
+        """Which of its models a client uses, [K]: one of those that it has trained."""
+        steps = {EVERYONE: tensor(own[_name(EVERYONE, "step")]), COMMUNITY: tensor(own[_name(COMMUNITY, "step")])}
+        steps[PERSONAL] = tensor(own["step"]) if self.masks else torch.zeros_like(steps[EVERYONE])
+        steps[BESIDE] = tensor(own["has_kept"]) if self.fallback else torch.zeros_like(steps[EVERYONE])
+        exists_KM = torch.stack([steps[number] > 0 for number in range(len(MODELS))], 1)
+        score_KM, mean_KM, examples_K = (tensor(own[name]) for name in ("scores", "means", "examples"))
+        return chosen(exists_KM, score_KM, mean_KM, examples_K, self.evidence)
+
+    def since(self, own: State, base: int) -> int:
+        return int(tensor(own["moved"]).min())
 
     def personal(self, own: State) -> Tree:
         used_K, found = self.used(own), _masked(own)
@@ -248,7 +267,7 @@ class FedPubPlus(Algorithm):
         if known := self.known:
             if num_clients > 1 and len(known) != num_clients:  # a site knows itself only
                 raise FedpubError(f"`given` has {len(known)} numbers for {num_clients} clients; give one for each")
-            place_K = numbered(torch.tensor(known[:num_clients])).to(device)
+            place_K = torch.tensor(known[:num_clients], device=device)
         count = int(place_K.max().clamp(min=0)) + 1
         return {
             "start": stacked(first, 1),
@@ -277,19 +296,26 @@ class FedPubPlus(Algorithm):
     def server(self, ctx: Context, server: State, ids: Tensor, up: Message) -> tuple[State, Notes]:
         ids = ids.to(tensor(server["alone"]).device)
         phase_K, done = phases(server)[ids], dict(server)
-        member_GK = members(tensor(server["community"])[ids], groups(server)) * (phase_K >= TRYING)
-        for name, share in (("everyone", (phase_K == WITH_EVERYONE).unsqueeze(0)), ("communities", member_GK)):
+        place_K = tensor(server["community"])
+        member_GK = members(place_K[ids], groups(server)) * (phase_K >= TRYING)
+        joint_1K, all_1 = (phase_K == WITH_EVERYONE).unsqueeze(0), torch.full_like(place_K[:1], len(place_K))
+        size_G = members(place_K, groups(server)).sum(1)
+        for name, share, size in (("everyone", joint_1K, all_1), ("communities", member_GK, size_G)):
+            share = share * (share.sum(1) >= size.clamp(max=self.min_group)).unsqueeze(1)  # or the last one is kept
             if bool(share.any()):
                 done[name] = _averaged(share, up.tree("weights"), up.sent, tree(server[name]))
         told_KM = up.tensor("scores")
-        told_KM = torch.cat([told_KM[:, :BESIDE_LOSS].clamp(max=1), told_KM[:, BESIDE_LOSS:]], 1)
+        told_KM = torch.cat([told_KM[:, :BESIDE_LOSS].clamp(max=1), told_KM[:, BESIDE_LOSS:].clamp(max=MOST)], 1)
         done["scores"] = tensor(server["scores"]).index_copy(0, ids, told_KM)
         alone = torch.nonzero(phase_K == ALONE).flatten()
         if len(alone):
             done |= heard(self.min_group, done, ids[alone], up.select(alone))
         if not int(tensor(server["decided"])) and groups(server) > 1 and bool((phase_K != ALONE).any()):
             done |= tried(done)
-        return done, reports(done, ids, phase_K, told_KM)
+        return done, reports(self.min_group, done, ids, phase_K, told_KM)
+
+    def without(self, server: State, ids: Tensor) -> State:
+        return departed(server, ids) if self.grouping and not self.given else server | unscored(server, ids)
 
     # A new client of a finished federation
 
@@ -302,10 +328,15 @@ class FedPubPlus(Algorithm):
         alone = server | {"alone": torch.ones_like(tensor(server["alone"]))}
         return self.send(alone, torch.zeros(1, dtype=torch.int64))
 
-    def shares(self, newcomer: Tensor, members_K: Tensor) -> Tensor:
-        found_K = communities(torch.cat([newcomer, members_K]), self.min_group)
-        near_K = (found_K[1:] == found_K[0]).double().unsqueeze(0)
-        return near_K / near_K.sum(1, keepdim=True)
+    def shares(self, server: State, newcomer: Tensor, members_K: Tensor) -> Tensor:
+        known_K = tensor(server["alone"]).to(members_K.device) == 0  # what the others are sent is no average
+        if not bool(known_K.any()):
+            return super().shares(server, newcomer, members_K)
+        found_K = communities(torch.cat([newcomer, members_K[known_K]]), self.min_group)
+        near_K = known_K.double()
+        if bool((found_K[1:] == found_K[0]).any()):
+            near_K[known_K] = (found_K[1:] == found_K[0]).double()
+        return (near_K / near_K.sum()).unsqueeze(0)
 
     # The form of its messages
 
@@ -358,7 +389,9 @@ def _optimiser(own: State, number: int) -> State:
 def _averaged(member_GK: Tensor, weights: Tree, sent: Tree, last: Tree) -> Tree:
     """The mean of each row over the members that sent it; of few members it takes only a part of the step.
 
-    With n of N members a row goes n (N + c) / (N (n + c)) of the way from its last value, c = `HELD`.
+    With n of the N members that take part, a row goes n (N + c) / (N (n + c)) of the way from its last value, c =
+    `HELD`.
+    Clients send whole rows (`_changed`); of others, the first entry counts.
     """
     share_GK = member_GK.to(next(iter(weights.values())).dtype)
     mean, all_G1 = average_sent(share_GK, weights, sent, last), share_GK.sum(1, keepdim=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedpub.algorithms.fedpub_plus.choice import means
+from fedpub.algorithms.fedpub_plus.choice import UNKNOWN, means
 from fedpub.algorithms.fedpub_plus.communities import AT_ONCE, communities
 from fedpub.algorithms.protocol import Notes
 from fedpub.algorithms.similarity import cosine
@@ -64,23 +64,38 @@ def placed(least: int, server: State) -> State:
     return {"community": new_K, "communities": mix(from_GG, had)}
 
 
+def departed(server: State, ids: Tensor) -> State:
+    """As if these clients had never come: they are in no community and no mean, and begin alone if they return."""
+    never = {"community": -1, "alone": ROUNDS_ALONE, "function": 0}
+    gone = {name: tensor(server[name]).index_fill(0, ids, value) for name, value in never.items()}
+    return server | gone | unscored(server, ids)
+
+
+def unscored(server: State, ids: Tensor) -> State:
+    return {"scores": tensor(server["scores"]).index_fill(0, ids, UNKNOWN)}
+
+
 def tried(server: State) -> State:
     """Another round of the trial; after the last one, the average whose models validate better goes on."""
     tried = tensor(server["tried"]) + 1
     if int(tried) < TRIAL:
         return {"tried": tried}
-    mean_M = means(tensor(server["scores"]))
+    score_KM = tensor(server["scores"])
+    mean_M = means(score_KM[(score_KM[:, [EVERYONE, COMMUNITY]] >= 0).all(1)])  # over the same clients
     better = bool(mean_M[COMMUNITY] > torch.maximum(mean_M[EVERYONE], mean_M[PERSONAL]))
     return {"tried": tried, "decided": torch.full_like(tried, COMMUNITY if better else EVERYONE)}
 
 
-def reports(server: State, ids: Tensor, phase_K: Tensor, told_KM: Tensor) -> Notes:
+def reports(least: int, server: State, ids: Tensor, phase_K: Tensor, told_KM: Tensor) -> Notes:
     place_K = tensor(server["community"])[ids]
     notes = {"community": place_K, "used": told_KM[:, USED].long().clamp(-1, len(MODELS) - 1)}
     if len(ids) > AT_ONCE:  # no K by K matrix of so many
         return notes | {name: torch.empty(0, 0) for name in ("similarity", "alpha")}
     same_KK = (place_K.unsqueeze(1) == place_K) | (phase_K.unsqueeze(1) == WITH_EVERYONE)
     same_KK = same_KK & (phase_K.unsqueeze(1) == phase_K) & (phase_K != ALONE)
+    all_K = members(tensor(server["community"]), groups(server)).sum(1)[place_K.clamp(min=0)]
+    all_K = torch.where(phase_K == WITH_EVERYONE, len(tensor(server["community"])), all_K)
+    same_KK = same_KK & (same_KK.sum(1) >= all_K.clamp(max=least)).unsqueeze(1)  # of too few, nothing is averaged
     same_KK = same_KK | torch.eye(len(ids), dtype=torch.bool, device=same_KK.device)
     similarity_KK = cosine(tensor(server["function"])[ids])
     return notes | {"similarity": similarity_KK, "alpha": same_KK.float() / same_KK.sum(1, keepdim=True)}
