@@ -305,7 +305,7 @@ TABLE = (
     ),
     M(
         "plus-absent-clients-averaged",
-        "algorithms/fedpub_plus/method.py",
+        "algorithms/fedpub_plus/averages.py",
         "average_sent(share_GK, weights, sent, last), share_GK.sum(1, keepdim=True)",
         "average_sent(share_GK, weights, sent, last), 0 * share_GK[:, :1] + share_GK.shape[1]",
         "algorithms/test_fedpub_plus.py::test_a_client_that_is_away_is_in_no_average",

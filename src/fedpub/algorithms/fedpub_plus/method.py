@@ -30,6 +30,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from fedpub.algorithms.fedpub_plus.averages import averaged
 from fedpub.algorithms.fedpub_plus.beside import KEPT, LOCAL, init_beside, train_beside
 from fedpub.algorithms.fedpub_plus.choice import UNKNOWN, chosen, means, no_scores, smoothed
 from fedpub.algorithms.fedpub_plus.communities import communities
@@ -57,11 +58,19 @@ from fedpub.algorithms.fedpub_plus.standing import (
     tried,
     unscored,
 )
-from fedpub.algorithms.masks import MASK, first_masks, forget_unseen, masked, with_masks
+from fedpub.algorithms.fedpub_plus.state import (
+    either_state,
+    for_some,
+    masked_weights,
+    name_of,
+    named,
+    optimiser_part,
+    part,
+)
+from fedpub.algorithms.masks import MASK, first_masks, forget_unseen, with_masks
 from fedpub.algorithms.measures import common_proxy
 from fedpub.algorithms.protocol import Algorithm, Context, Notes
 from fedpub.algorithms.training import optimiser_of, train
-from fedpub.core.kernels import average_sent
 from fedpub.core.message import SENT, Message
 from fedpub.core.optim import adam_init
 from fedpub.core.tree import (
@@ -70,14 +79,11 @@ from fedpub.core.tree import (
     broadcast,
     either,
     for_each,
-    mix,
-    pack,
     stacked,
     state_map,
     tensor,
     tree,
     tree_map,
-    unpack,
 )
 from fedpub.data.clients.stack import Clients
 from fedpub.errors import FedpubError
@@ -86,7 +92,6 @@ from fedpub.models.fallback import WithFallback, apart, together
 from fedpub.models.proxy import BLOCK_NODES, BLOCKS
 from fedpub.tasks import Task
 
-HELD = 3.0  # clients as which the last average counts, where few have sent a row
 SCARCE = 0.1  # training examples per input feature at which masks learn at half speed
 MOST = 1e6  # that a client's loss counts
 NODES = BLOCKS * BLOCK_NODES  # of the random graph
@@ -160,7 +165,7 @@ class FedPubPlus(Algorithm):
         own: State = {"weights": weights, "masks": masks, **adam_init(with_masks(weights, masks))}
         for number in (EVERYONE, COMMUNITY):
             shared = stacked(first, num_clients)
-            own |= _named(number, {"weights": shared, **adam_init(shared)})
+            own |= named(number, {"weights": shared, **adam_init(shared)})
         device = next(iter(w0.values())).device
         own |= {name: no_scores(num_clients, len(MODELS), device) for name in ("scores", "means")}
         for name in ("examples", "moved"):  # validation examples; the last round in which "weights" were trained
@@ -174,13 +179,13 @@ class FedPubPlus(Algorithm):
         score_KM = tensor(own["scores"]).clone()
 
         # Shared: θ ← θ̄, or the client's own while it is alone
-        weights = either(alone_K, _part(own, COMMUNITY, "weights"), received)
-        ours, theirs = (_optimiser(own, number) for number in (EVERYONE, COMMUNITY))
-        optimiser, loss_K = train(inner, data, weights, _either(joint_K, ours, theirs))
+        weights = either(alone_K, part(own, COMMUNITY, "weights"), received)
+        ours, theirs = (optimiser_part(own, number) for number in (EVERYONE, COMMUNITY))
+        optimiser, loss_K = train(inner, data, weights, either_state(joint_K, ours, theirs))
         shared: State = {"weights": weights, **optimiser}
         val_K = _validated(inner, weights, data)
         for number, here_K in ((EVERYONE, joint_K), (COMMUNITY, ~joint_K)):
-            done |= _for_some(here_K, _named(number, shared), own)
+            done |= for_some(here_K, named(number, shared), own)
             score_KM[:, number] = smoothed(score_KM[:, number], torch.where(here_K, val_K, UNKNOWN))
 
         # Personal: φ ← θ̄, with the average that goes on, or may
@@ -189,8 +194,8 @@ class FedPubPlus(Algorithm):
         if not self.masks:  # nothing personal is trained: the guard compares what is received with what was shared
             done["weights"] = either(learns_K, weights, tree(own["weights"]))
         elif bool(learns_K.any()):
-            done |= _for_some(learns_K, self._train_personal(inner, own, received, data), own)
-            mine_K = _validated(inner, _masked(done), data)
+            done |= for_some(learns_K, self._train_personal(inner, own, received, data), own)
+            mine_K = _validated(inner, masked_weights(done), data)
             score_KM[:, PERSONAL] = smoothed(score_KM[:, PERSONAL], torch.where(learns_K, mine_K, UNKNOWN))
 
         further_K3 = torch.zeros_like(score_KM[:, :3])
@@ -242,7 +247,7 @@ class FedPubPlus(Algorithm):
 
     def used(self, own: State) -> Tensor:
         """Which of its models a client uses, [K]: one of those that it has trained."""
-        steps = {EVERYONE: tensor(own[_name(EVERYONE, "step")]), COMMUNITY: tensor(own[_name(COMMUNITY, "step")])}
+        steps = {EVERYONE: tensor(own[name_of(EVERYONE, "step")]), COMMUNITY: tensor(own[name_of(COMMUNITY, "step")])}
         steps[PERSONAL] = tensor(own["step"]) if self.masks else torch.zeros_like(steps[EVERYONE])
         steps[BESIDE] = tensor(own["has_kept"]) if self.fallback else torch.zeros_like(steps[EVERYONE])
         exists_KM = torch.stack([steps[number] > 0 for number in range(len(MODELS))], 1)
@@ -253,9 +258,9 @@ class FedPubPlus(Algorithm):
         return int(tensor(own["moved"]).min())
 
     def personal(self, own: State) -> Tree:
-        used_K, found = self.used(own), _masked(own)
+        used_K, found = self.used(own), masked_weights(own)
         for number in (EVERYONE, COMMUNITY):
-            found = either(used_K == number, _part(own, number, "weights"), found)
+            found = either(used_K == number, part(own, number, "weights"), found)
         return together(found, tree(own[KEPT]), used_K == BESIDE) if self.fallback else found
 
     # The server
@@ -303,7 +308,7 @@ class FedPubPlus(Algorithm):
         for name, share, size in (("everyone", joint_1K, all_1), ("communities", member_GK, size_G)):
             share = share * (share.sum(1) >= size.clamp(max=self.min_group)).unsqueeze(1)  # or the last one is kept
             if bool(share.any()):
-                done[name] = _averaged(share, up.tree("weights"), up.sent, tree(server[name]))
+                done[name] = averaged(share, up.tree("weights"), up.sent, tree(server[name]))
         told_KM = up.tensor("scores")
         told_KM = torch.cat([told_KM[:, :BESIDE_LOSS].clamp(max=1), told_KM[:, BESIDE_LOSS:].clamp(max=MOST)], 1)
         done["scores"] = tensor(server["scores"]).index_copy(0, ids, told_KM)
@@ -357,55 +362,6 @@ class FedPubPlus(Algorithm):
 def _inner(ctx: Context) -> Context:
     """The context of the models that the federation trains."""
     return replace(ctx, model=ctx.model.model) if isinstance(ctx.model, WithFallback) else ctx
-
-
-def _name(number: int, part: str) -> str:
-    return f"{MODELS[number]}_{part}"
-
-
-def _named(number: int, parts: State) -> State:
-    """The parts of a shared model, by their names in a client's state."""
-    return {_name(number, part): content for part, content in parts.items()}
-
-
-def _part(own: State, number: int, part: str) -> Tree:
-    return tree(own[_name(number, part)])
-
-
-def _for_some(here_K: Tensor, new: State, old: State) -> State:
-    """The new parts for the clients that are here, the old ones for the others."""
-    return new if bool(here_K.all()) else _either(here_K, new, {name: old[name] for name in new})
-
-
-def _either(here_K: Tensor, one: State, other: State) -> State:
-    """The parts of one state for the clients that are here, those of the other for the rest."""
-    return unpack(either(here_K, pack(one), pack(other)))
-
-
-def _optimiser(own: State, number: int) -> State:
-    return {part: own[_name(number, part)] for part in ("first", "second", "step")}
-
-
-def _averaged(member_GK: Tensor, weights: Tree, sent: Tree, last: Tree) -> Tree:
-    """The mean of each row over the members that sent it; of few members it takes only a part of the step.
-
-    With n of the N members that take part, a row goes n (N + c) / (N (n + c)) of the way from its last value, c =
-    `HELD`.
-    Clients send whole rows (`_changed`); of others, the first entry counts.
-    """
-    share_GK = member_GK.to(next(iter(weights.values())).dtype)
-    mean, all_G1 = average_sent(share_GK, weights, sent, last), share_GK.sum(1, keepdim=True)
-    found: Tree = {}
-    for name, leaf in mean.items():
-        count = mix(share_GK, {name: sent[name][..., :1].to(leaf.dtype)})[name]
-        whole = all_G1.view(-1, *[1] * (leaf.dim() - 1)).clamp(min=1)
-        found[name] = last[name] + count * (whole + HELD) / (whole * (count + HELD)) * (leaf - last[name])
-    return found
-
-
-def _masked(own: State) -> Tree:
-    """φ ⊙ μ."""
-    return masked(with_masks(tree(own["weights"]), tree(own["masks"])))
 
 
 def _changed(new: Tensor, old: Tensor, here_K: Tensor) -> Tensor:
