@@ -14,6 +14,7 @@ from test_federation import assert_same_rows, coordinator, small
 from torch import Tensor
 
 from fedpub.algorithms import FedAvg, FedPer, FedPub, Local
+from fedpub.algorithms.fedpub_plus import FedPubPlus
 from fedpub.bench.robust import ATTACKS, _played, attacked
 from fedpub.cli import main
 from fedpub.core.message import Message
@@ -290,11 +291,11 @@ ROBUST = ["bench", "robust", "--dataset", "communities", "--clients", "4", "--ro
 
 def test_the_attack_table(tmp_path, capsys):
     """Every attack with every defence, in small; each attack changes what the others get."""
-    path = tmp_path / "found.json"
-    assert main([*ROBUST, "--methods", "fedpub", "fedavg", "--defences", "none", "default", "--json", str(path)]) == 0
+    path, methods = tmp_path / "found.json", ("fedpub", "fedpub-plus", "fedavg")
+    assert main([*ROBUST, "--methods", *methods, "--defences", "none", "default", "--json", str(path)]) == 0
     assert "a little is enough" in capsys.readouterr().out
     found = json.loads(path.read_text())
-    assert len(found) == 2 * 2 * len(ATTACKS)
+    assert len(found) == 3 * 2 * len(ATTACKS)
     assert {one["attack"] for one in found} == set(ATTACKS)
     assert {one["defence"] for one in found} == {"none", "default"}
     for one in found:
@@ -319,7 +320,7 @@ def spoiled(attack: str, method: Any, number: int = 1) -> Any:
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-@pytest.mark.parametrize("method", [FedAvg(), FedPub(tau=3.0), FedPer()])
+@pytest.mark.parametrize("method", [FedAvg(), FedPub(tau=3.0), FedPer(), FedPubPlus(grouping=False)])
 def test_only_the_hostile_client_sends_something_else(attack, method):
     found, plain, _ = spoiled(attack, method)
     same = True

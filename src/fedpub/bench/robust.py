@@ -173,25 +173,25 @@ def attacked(algorithm: Algorithm, attack: str) -> Algorithm:
             name = "weights" if "weights" in up else "base"
             weights, active = up.tree(name), up.sent
             steps = {leaf: value - received[leaf] for leaf, value in weights.items()}
-            steps |= {leaf: steps[leaf] * sent for leaf, sent in active.items()}
+            steps |= {leaf: steps[leaf] * sent for leaf, sent in active.items() if leaf in steps}
             false = change(weights, steps, ctx)
             changed = {leaf: _with(value, false[leaf]) for leaf, value in weights.items()}
-            everything = {leaf: _with(sent, torch.ones_like(sent[0])) for leaf, sent in active.items()}
-            return own, Message(up.parts | {name: changed}, everything), loss_K
+            everything = {leaf: _with(sent, torch.ones_like(sent[0])) for leaf, sent in active.items() if leaf in steps}
+            return own, Message(up.parts | {name: changed}, active | everything), loss_K
 
     hostile: Algorithm = Hostile(**{one.name: getattr(algorithm, one.name) for one in fields(kind)})
     return hostile
 
 
 def _claims(up: Message, number: int) -> State:
-    """Honest weights with false numbers: those of its examples, and of a model trained alone."""
+    """Honest weights with false numbers: that of its examples, and what its models score."""
     found: State = {}
     if "size" in up:
         size_K = up.tensor("size")
         found["size"] = _with(size_K, torch.full_like(size_K[0], HUGE))
-    if "alone_val" in up:
-        val_K = up.tensor("alone_val")
-        found["alone_val"] = _with(val_K, torch.full_like(val_K[0], float(number == 1)))
+    if "scores" in up:
+        score_KM = up.tensor("scores")
+        found["scores"] = _with(score_KM, torch.full_like(score_KM[0], float(number == 1)))
     return found
 
 
