@@ -674,8 +674,10 @@ def serve(grid, context):
     while not (nodes := list(grid.get_node_ids())):
         time.sleep(0.1)
     for kind in ("query", "train", "query.steal"):
-        sent = [Message(packed(b"x"), node, kind) for node in nodes]
-        said = [(unpacked(reply.content) or b"").hex() for reply in grid.send_and_receive(sent, timeout=300)]
+        said = []
+        while not said:  # on a busy machine Flower's link may hand out a message before all of it is there: then, again
+            sent = [Message(packed(b"x"), node, kind) for node in nodes]
+            said = [(unpacked(reply.content) or b"").hex() for reply in grid.send_and_receive(sent, timeout=30)]
         with open(REPLIES, "a") as file:
             file.write(json.dumps(said) + chr(10))
 """
