@@ -117,8 +117,8 @@ TABLE = (
     M(
         "plus-average-of-one",
         "algorithms/fedpub_plus/method.py",
-        "share.sum(1) >= size.clamp(max=self.min_group)",
-        "share.sum(1) >= 1",
+        "share.sum(1, keepdim=True) >= least",
+        "share.sum(1, keepdim=True) >= 1",
         "algorithms/test_fedpub_plus.py::test_an_average_is_of_as_many_as_a_group_needs",
     ),
     M(
@@ -183,6 +183,13 @@ TABLE = (
         "return [client for client in chosen if client in members] or members",
         "return chosen",
         "federation/test_removal.py::test_a_removed_site_is_in_no_later_average",
+    ),
+    M(
+        "removed-leaves-too-small-a-group",
+        "algorithms/fedpub_plus/standing.py",
+        "return left | placed(least, left) if leave and",
+        "return left if leave and",
+        "federation/test_removal.py::test_fedpub_plus_forgets_who_has_left",
     ),
     M(
         "removed-still-scored",

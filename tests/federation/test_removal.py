@@ -121,13 +121,14 @@ def test_nothing_is_left_of_it_for_those_who_join_later(tmp_path):
     assert [bool(row.any()) for row in rows] == [True, False, True, True]
 
 
-@pytest.mark.parametrize("given", ["", "0,0,0,1,1,1"])
-def test_fedpub_plus_forgets_who_has_left(given):
-    method, gone = FedPubPlus(given=given), torch.tensor([1, 4])
+@pytest.mark.parametrize(("given", "least"), [("", 2), ("", 3), ("0,0,0,1,1,1", 3)])
+def test_fedpub_plus_forgets_who_has_left(given, least):
+    method, gone = FedPubPlus(given=given, min_group=least), torch.tensor([1, 4])
     begun = method.init_server({"w": torch.ones(2, 3)}, 6)
-    function = torch.arange(24.0).view(6, 4) if not given else begun["function"]
+    function = torch.eye(2)[[0, 0, 0, 1, 1, 1]] if not given else begun["function"]
     known = {"scores": torch.full_like(begun["scores"], 0.5), "function": function}
     placed = {"alone": torch.zeros_like(begun["alone"]), "community": torch.tensor([0, 0, 0, 1, 1, 1])}
+    placed["communities"] = {"w": torch.stack([torch.full((2, 3), value) for value in (2.0, 4.0)])}
     server = begun | known | placed
     left = method.without(server, gone)
     assert (left["scores"] < 0).all(1).tolist() == [False, True, False, False, True, False]
@@ -135,7 +136,11 @@ def test_fedpub_plus_forgets_who_has_left(given):
     if given:
         assert left["community"].tolist() == [0, 0, 0, 1, 1, 1], "communities that are given stay"
         return
-    assert left["community"].tolist() == [0, -1, 0, 1, -1, 1]
+    two = least == 2
+    assert left["community"].tolist() == ([0, -1, 0, 1, -1, 1] if two else [0, -1, 0, 0, -1, 0]), "none is too small"
+    assert left["communities"]["w"][:, 0, 0].tolist() == ([2, 4] if two else [3])
+    again = method.without(left, gone)
+    assert again["community"].tolist() == left["community"].tolist(), "asked in every round"
     assert left["alone"].tolist() == [0, ROUNDS_ALONE, 0, 0, ROUNDS_ALONE, 0]
     assert (left["function"] == 0).all(1).tolist() == [False, True, False, False, True, False]
 

@@ -346,9 +346,9 @@ def test_another_key_for_a_site_is_refused(tmp_path):
 
 def test_a_removed_site_leaves_the_others_and_the_comments(tmp_path):
     path = tmp_path / "admitted.txt"
-    path.write_text(f"# north\na {LINES[0]} a comment\n\n# south\nb {LINES[1]}\n")
+    path.write_text(f"# north\na {LINES[0]} a comment\n\n# south\nb {LINES[1]} since May\n")
     assert remove(path, "a") == LINES[0]
-    assert path.read_text() == f"# north\n\n# south\nb {LINES[1]}\n"
+    assert path.read_text() == f"# north\n\n# south\nb {LINES[1]} since May\n"
     with pytest.raises(FedpubError, match="unknown site 'c'"):
         remove(path, "c")
     assert remove(path, "b") == LINES[1]

@@ -48,7 +48,7 @@ ASK = "/v1/fedpub/admitted"
 
 PUBLIC_KEY, TIMESTAMP, SIGNATURE = b"flwr-public-key", b"flwr-timestamp", b"flwr-signature"
 NOT_ADMITTED = 401
-LOOK = 2.0  # seconds between two looks whether the certificate was renewed
+LOOK = 2.0  # seconds between two checks whether the certificate was renewed
 
 log = logging.getLogger(__name__)
 
@@ -150,7 +150,7 @@ class Gate:
             await asyncio.gather(*self._connections, return_exceptions=True)
 
     async def _renew(self, context: ssl.SSLContext) -> None:
-        """Present a renewed certificate to new connections; those that are open go on with the old one."""
+        """Present a renewed certificate to new connections; those that are open keep the old one."""
         used = stamp(self._folder / SERVER)
         while True:
             await asyncio.sleep(LOOK)

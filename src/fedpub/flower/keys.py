@@ -252,14 +252,14 @@ def replace_key(path: Path, site: str, public_line: str) -> str:
 
 
 def _keep(path: Path, sites: Mapping[str, str]) -> None:
-    """Write the list again, in its order and with the comments between its lines."""
+    """Write the list again, in its order and with all comments."""
     kept = []
     for line in _lines(path):
         words = line.split()
         if not words or words[0].startswith("#"):
             kept.append(line)
-        elif words[0] in sites:
-            kept.append(f"{words[0]} {sites[words[0]]}")
+        elif (key := sites.get(words[0])) is not None:
+            kept.append(line if " ".join(words[1:3]) == key else f"{words[0]} {key}")
     write_text(path, "".join(f"{line}\n" for line in kept))
 
 

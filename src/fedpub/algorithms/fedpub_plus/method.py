@@ -11,8 +11,8 @@ clients whose f have a mean cosine of at least 0.1 are a community (`communities
     φ_i ← θ̄;  E epochs of min L(G_i; φ_i ⊙ μ_i) + λ1 ‖μ_i‖₁                                             (personal)
 
 where φ and the mask μ never leave the client: unlike in FED-PUB, masks do not shape what is averaged. If there are
-communities, both averages are tried in turns for fifty rounds. Then the one goes on whose models validate better, by
-the means over all clients: `everyone`, with or without masks, or `community`.
+communities, both averages are tried in turns for fifty rounds. Then the one whose models validate better, by the means
+over all clients, continues alone: `everyone`, with or without masks, or `community`.
 
 A client uses one of four models: its personal one, one of the two shared ones as it has trained them, or Local's, which
 it trains beside (`beside.py`). It chooses by its validation examples and the means over all clients (`choice.py`).
@@ -303,10 +303,9 @@ class FedPubPlus(Algorithm):
         phase_K, done = phases(server)[ids], dict(server)
         place_K = tensor(server["community"])
         member_GK = members(place_K[ids], groups(server)) * (phase_K >= TRYING)
-        joint_1K, all_1 = (phase_K == WITH_EVERYONE).unsqueeze(0), torch.full_like(place_K[:1], len(place_K))
-        size_G = members(place_K, groups(server)).sum(1)
-        for name, share, size in (("everyone", joint_1K, all_1), ("communities", member_GK, size_G)):
-            share = share * (share.sum(1) >= size.clamp(max=self.min_group)).unsqueeze(1)  # or the last one is kept
+        least = min(self.min_group, len(place_K))
+        for name, share in (("everyone", (phase_K == WITH_EVERYONE).unsqueeze(0)), ("communities", member_GK)):
+            share = share * (share.sum(1, keepdim=True) >= least)  # of fewer, the last average is kept
             if bool(share.any()):
                 done[name] = averaged(share, up.tree("weights"), up.sent, tree(server[name]))
         told_KM = up.tensor("scores")
@@ -317,10 +316,12 @@ class FedPubPlus(Algorithm):
             done |= heard(self.min_group, done, ids[alone], up.select(alone))
         if not int(tensor(server["decided"])) and groups(server) > 1 and bool((phase_K != ALONE).any()):
             done |= tried(done)
-        return done, reports(self.min_group, done, ids, phase_K, told_KM)
+        return done, reports(least, done, ids, phase_K, told_KM)
 
     def without(self, server: State, ids: Tensor) -> State:
-        return departed(server, ids) if self.grouping and not self.given else server | unscored(server, ids)
+        if self.given or not self.grouping:
+            return server | unscored(server, ids)
+        return departed(self.min_group, server, ids)
 
     # A new client of a finished federation
 

@@ -64,11 +64,16 @@ def placed(least: int, server: State) -> State:
     return {"community": new_K, "communities": mix(from_GG, had)}
 
 
-def departed(server: State, ids: Tensor) -> State:
-    """As if these clients had never come: they are in no community and no mean, and begin alone if they return."""
+def departed(least: int, server: State, ids: Tensor) -> State:
+    """As if these clients had never come: they are in no community and no mean, and begin alone if they return.
+
+    If they leave a community, the others are placed again, since it may be too small now.
+    """
+    leave = bool((tensor(server["community"])[ids] >= 0).any())
     never = {"community": -1, "alone": ROUNDS_ALONE, "function": 0}
     gone = {name: tensor(server[name]).index_fill(0, ids, value) for name, value in never.items()}
-    return server | gone | unscored(server, ids)
+    left = server | gone | unscored(server, ids)
+    return left | placed(least, left) if leave and bool((tensor(left["alone"]) == 0).any()) else left
 
 
 def unscored(server: State, ids: Tensor) -> State:
@@ -76,7 +81,7 @@ def unscored(server: State, ids: Tensor) -> State:
 
 
 def tried(server: State) -> State:
-    """Another round of the trial; after the last one, the average whose models validate better goes on."""
+    """Another round of the trial; after the last one, the average whose models validate better continues."""
     tried = tensor(server["tried"]) + 1
     if int(tried) < TRIAL:
         return {"tried": tried}
@@ -93,9 +98,7 @@ def reports(least: int, server: State, ids: Tensor, phase_K: Tensor, told_KM: Te
         return notes | {name: torch.empty(0, 0) for name in ("similarity", "alpha")}
     same_KK = (place_K.unsqueeze(1) == place_K) | (phase_K.unsqueeze(1) == WITH_EVERYONE)
     same_KK = same_KK & (phase_K.unsqueeze(1) == phase_K) & (phase_K != ALONE)
-    all_K = members(tensor(server["community"]), groups(server)).sum(1)[place_K.clamp(min=0)]
-    all_K = torch.where(phase_K == WITH_EVERYONE, len(tensor(server["community"])), all_K)
-    same_KK = same_KK & (same_KK.sum(1) >= all_K.clamp(max=least)).unsqueeze(1)  # of too few, nothing is averaged
+    same_KK = same_KK & (same_KK.sum(1, keepdim=True) >= least)  # of fewer, nothing is averaged
     same_KK = same_KK | torch.eye(len(ids), dtype=torch.bool, device=same_KK.device)
     similarity_KK = cosine(tensor(server["function"])[ids])
     return notes | {"similarity": similarity_KK, "alpha": same_KK.float() / same_KK.sum(1, keepdim=True)}
