@@ -41,6 +41,32 @@ def start(words: Sequence[str | Path], log: Path, env: Mapping[str, str] | None 
         )
 
 
+def child(words: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+    """A process that is spoken to over its standard input and output; it ends when they are closed."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as file:
+        return subprocess.Popen(
+            list(words),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=file,
+            env={**os.environ, **(env or {})},
+            start_new_session=True,  # Ctrl-C is for the parent
+        )
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a process that was started by `child`."""
+    assert process.stdin is not None
+    with contextlib.suppress(OSError):
+        process.stdin.close()
+    try:
+        process.wait(GRACE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 def _end_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
