@@ -1403,6 +1403,13 @@ TABLE = (
     ),
     # flower
     M(
+        "site-outlives-a-local-federation",
+        "flower/processes.py",
+        "signalled_with_parent(signal.SIGTERM)",
+        "pass",
+        "flower/test_processes.py::test_a_process_ends_with_the_one_that_started_it",
+    ),
+    M(
         "link-hands-out-apps",
         "flower/gate.py",
         '        "confirm-message-received",\n',
@@ -1678,6 +1685,34 @@ TABLE = (
         "tasks/test_link_prediction.py::test_the_oracle_is_judged_by_each_client_s_own_pairs",
     ),
     # paper
+    M(
+        "paper-workers-outlive-their-command",
+        "paper/store.py",
+        "    end_with_parent()\n",
+        "",
+        "paper/test_workers.py::test_workers_of_a_killed_command_end_and_leave_no_temporary_folder",
+    ),
+    M(
+        "paper-queue-in-a-temporary-folder",
+        "paper/store.py",
+        "done = context.SimpleQueue()",
+        "manager = context.Manager()\n    done = manager.Queue()",
+        "paper/test_workers.py::test_workers_of_a_killed_command_end_and_leave_no_temporary_folder",
+    ),
+    M(
+        "child-busy-in-c-outlives-its-parent",
+        "core/children.py",
+        "    signalled_with_parent(signal.SIGKILL)\n",
+        "",
+        "core/test_children.py::test_a_child_ends_with_its_parent",
+    ),
+    M(
+        "child-outlives-its-parent-elsewhere",
+        "core/children.py",
+        "daemon=True).start()",
+        "daemon=True)",
+        "core/test_children.py::test_a_child_ends_with_its_parent",
+    ),
     M(
         "paper-convergence-round",
         "paper/costs.py",
