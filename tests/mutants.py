@@ -1226,6 +1226,48 @@ TABLE = (
     ),
     # engine: joining, refusal, wire, setup
     M(
+        "header-of-any-number-of-values",
+        "federation/wire_header.py",
+        "    check_values(text)\n    try:",
+        "    try:",
+        "federation/test_header_memory.py::test_the_largest_hello_is_refused_in_little_memory",
+    ),
+    M(
+        "header-counts-commas-only",
+        "federation/wire_header.py",
+        '(b",", b"[", b"{")',
+        '(b",",)',
+        "federation/test_header_memory.py::test_the_largest_hello_is_refused_in_little_memory",
+    ),
+    M(
+        "header-of-few-values",
+        "federation/wire_header.py",
+        "MOST_VALUES = 300_000",
+        "MOST_VALUES = 9_000",
+        "federation/test_header_memory.py::test_as_many_names_as_are_allowed_are_read",
+    ),
+    M(
+        "header-sent-with-any-number-of-values",
+        "federation/wire.py",
+        "    check_values(text)\n",
+        "",
+        "federation/test_header_memory.py::test_what_would_not_be_taken_is_not_sent",
+    ),
+    M(
+        "classes-of-any-length",
+        "federation/preparation.py",
+        "fits = size <= LONGEST_CLASSES",
+        "fits = True",
+        "federation/test_header_memory.py::test_classes_that_do_not_fit_into_one_message_end_the_run_with_the_site_s_name",
+    ),
+    M(
+        "most-classes-many",
+        "federation/validate/fields.py",
+        "MOST_CLASSES = 10_000",
+        "MOST_CLASSES = 1_000_000",
+        "federation/test_header_memory.py::test_the_largest_hello_is_refused_in_little_memory",
+    ),
+    M(
         "set-up-values-unchecked",
         "federation/preparation.py",
         "wrong = wrong_values(upload)",
