@@ -6,7 +6,8 @@ import hashlib
 import json
 import os
 import re
-import tempfile
+import secrets
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,16 +44,17 @@ def atomic(path: Path) -> Iterator[Path]:
     """A temporary file in the folder of `path`: renamed to `path` if the block succeeds, deleted if it fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)  # the system applies the umask
     except OSError as error:
         raise FedpubError(f"cannot write {path}: {error.strerror}; choose a folder you may write to") from error
+    mode = stat.S_IMODE(os.fstat(handle).st_mode)
     os.close(handle)
-    temporary = Path(name)
     try:
         yield temporary
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
-        temporary.chmod(0o666 & ~_umask())
+        temporary.chmod(mode)  # what wrote to it may have made a file of its own
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -141,9 +143,3 @@ def _load(text: str) -> dict[str, str]:
     if not isinstance(loaded, dict):
         raise ValueError("its header is not a JSON object")
     return {str(key): str(value) for key, value in loaded.items()}
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

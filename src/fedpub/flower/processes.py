@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import socket
@@ -12,10 +11,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from fedpub.core.children import signalled_with_parent
 from fedpub.errors import FedpubError
 
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
-PR_SET_PDEATHSIG = 1
 GRACE = 15.0
 
 
@@ -68,7 +67,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _end_with_parent() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    signalled_with_parent(signal.SIGTERM)
 
 
 def stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
