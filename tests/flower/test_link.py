@@ -40,6 +40,7 @@ from flwr.proto.message_pb2 import (
     PushObjectRequest,
     PushObjectResponse,
 )
+from flwr.proto.node_pb2 import Node as NodeNumber
 from flwr.supercore.inflatable.inflatable_object import get_object_id
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from hypothesis import given
@@ -284,6 +285,13 @@ def test_a_message_is_handed_out_until_it_is_answered(fed):
     assert a.next_message() is None
 
 
+def test_a_node_of_another_time_is_not_known(fed):
+    a = fed.node("a")
+    assert a.next_message() is None
+    with pytest.raises(httpx.HTTPStatusError, match="401"):
+        a._fleet.PullMessages(PullMessagesRequest(node=NodeNumber(node_id=a._number.node_id + 1)))
+
+
 def test_an_answer_to_an_earlier_message_is_not_taken(fed):
     a = fed.node("a")
     late = fed.later({0: b"x"}, deadline=3.0)
@@ -327,6 +335,10 @@ def test_a_site_pushes_nothing_that_was_not_asked_for(fed):
     pushes.messages_list.append(message_to_proto(remove_content_from_message(reply)))
     with pytest.raises(httpx.HTTPStatusError, match="400"):
         a._fleet.PushMessages(pushes)
+    del pushes.message_object_trees[:]
+    pushes.message_object_trees.append(ObjectTree(object_id="0" * 64))
+    assert a._fleet.PushMessages(pushes).objects_to_push == ["0" * 64]
+    assert not pushed(PushObjectRequest(**about, object_id=wanted, object_content=b"x")).stored
     a.reply(received, b"y")
     assert answers.result() == {0: b"y"}
 

@@ -156,7 +156,7 @@ def audit(folder: Path, experiment: Path | None = None, dump: Path | None = None
         experiment: A run's config.json, to show what the site would send first in such a run, without sending it.
         dump: File for the decoded tensors, in the safetensors format.
     """
-    from fedpub.core.files import write_tensors
+    from fedpub.core.tensor_files import write_tensors
     from fedpub.core.tree import pack
     from fedpub.federation.audit import would_send
     from fedpub.flower.sites import open_site

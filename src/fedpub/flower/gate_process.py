@@ -68,7 +68,7 @@ class Served:
     def _tell_present(self) -> None:
         """Tell what has changed: who is there, how many strangers are connected, and what was refused."""
         sites = dict.fromkeys(self.gate.admission.now().values(), 0)
-        head = {"is": "present", "sites": self._link.present(sites)}
+        head: dict[str, Any] = {"is": "present", "sites": self._link.present(sites)}
         head |= {"strangers": self.gate.lobby.strangers, "refused": dict(self.gate.lobby.refused)}
         if (told := json.dumps(head)) != self._told:
             self._told = told

@@ -74,7 +74,7 @@ class _Answer:
     def __init__(self, name: str, wanted: set[str], largest: int, folder: Path) -> None:
         self.name, self._largest = name, largest
         self.missing = wanted
-        self._file: IO[bytes] = tempfile.SpooledTemporaryFile(SMALL, dir=folder)  # noqa: SIM115 - closed by `close`
+        self._file: IO[bytes] = tempfile.SpooledTemporaryFile(SMALL, dir=str(folder))  # noqa: SIM115 - closed by `close`
         self._places: dict[str, tuple[int, int]] = {}
         self._end = 0
 

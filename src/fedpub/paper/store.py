@@ -19,7 +19,8 @@ import torch
 
 from fedpub.algorithms import has_all_data
 from fedpub.core.children import end_with_parent
-from fedpub.core.files import read_tensors, write_text
+from fedpub.core.files import write_text
+from fedpub.core.tensor_files import read_tensors
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.experiment.prepare import Prepared, prepare
