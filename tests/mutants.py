@@ -1630,7 +1630,7 @@ TABLE = (
     M(
         "link-earlier-question",
         "flower/link.py",
-        " or about.reply_to_message_id != box.question.name",
+        " or about.reply_to_message_id != asked.name",
         "",
         "flower/test_link.py::test_an_answer_to_an_earlier_message_is_not_taken",
     ),
@@ -1752,6 +1752,13 @@ TABLE = (
         "if len(self._buckets) > REMEMBERED:",
         "if False:",
         "flower/test_lobby.py::test_addresses_are_not_remembered_without_end",
+    ),
+    M(
+        "link-whole-answer-of-any-size",
+        "flower/link.py",
+        "if request.ByteSize() > self._largest:",
+        "if False:",
+        "flower/test_link.py::test_an_answer_that_is_too_large_is_refused_and_forgotten",
     ),
     M(
         "post-gate-stays-dead",

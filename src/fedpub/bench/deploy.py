@@ -5,8 +5,10 @@ Beside both, the same rounds in a Flower federation by `flwr run`, where SuperNo
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
+import signal
 import statistics
 import sys
 import tempfile
@@ -29,6 +31,7 @@ from fedpub.flower.coordinator import write_app
 from fedpub.flower.folder import CoordinatorFolder
 from fedpub.flower.local import lay_out, start_sites
 from fedpub.flower.processes import free_port, require_flower, start, stop
+from fedpub.store.directory import RunDirectory
 
 PATIENCE = 600.0  # seconds for a start, or for a round by `flwr run`
 LOOK = 0.02  # seconds between two looks at the rounds of another process
@@ -191,9 +194,19 @@ def _flwr_run(base: Path, plan: Plan, ready: Prepared) -> _Times:
         for done in range(1, plan.rounds + 1):
             _until(lambda done=done: _rounds(out) >= done, base / "superlink.log")  # type: ignore[misc]
             times.on_round(None, plan.rounds)
+        _until(lambda: RunDirectory(out).finished, base / "superlink.log")
     finally:
         stop(running)
+        _end_strays(base)
     return times
+
+
+def _end_strays(base: Path) -> None:
+    """End what Flower has started for this run in sessions of its own, where the system tells."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if f"FLWR_HOME={base / 'home'}".encode() in (entry / "environ").read_bytes():
+                os.kill(int(entry.name), signal.SIGKILL)
 
 
 def _until(done: Callable[[], bool], log: Path) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.common.serde import message_from_proto
 from flwr.supercore.inflatable.inflatable_object import get_object_body, get_object_head_values_from_object_content
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
@@ -21,6 +22,7 @@ GRACE = 30.0  # seconds that the others wait for a site that is not connected, o
 LOOK = 0.2  # seconds between two looks at which sites are there
 RECORD, KIND, BYTES = "letter", "fedpub.letter", "uint8"
 OBJECTS = 4096  # the most in one message; arrays come in pieces of 5 MiB
+WHOLE = 2**22  # bytes of a message that travels in one piece: as objects it takes a request for each of five
 
 
 class Present(NamedTuple):
@@ -153,6 +155,14 @@ def unpacked(content: RecordDict) -> bytes | None:
     if not isinstance(array, Array) or (array.dtype, array.stype) != (BYTES, KIND):
         return None
     return array.data if array.shape == (len(array.data),) else None
+
+
+def content_of(proto: Any) -> bytes | None:
+    """The message in Flower's message that travels whole; None where it is none of ours, whatever it holds."""
+    try:
+        return unpacked(message_from_proto(proto).content)
+    except Exception:
+        return None
 
 
 class IncompleteError(Exception):

@@ -1,9 +1,9 @@
 """The part of Flower's protocol that nodes use, as mailboxes: at most one message to a site, and one answer from it.
 
 Nothing else of Flower is served: no app can be started or fetched, and no node registers itself. A site that asks for
-messages has none in its hands, so it gets its message as often as it asks until it has answered. An answer comes in
-pieces, which wait on disk where they are large. After a restart all is forgotten: sites activate themselves again, and
-messages are sent again.
+messages has none in its hands, so it gets its message as often as it asks until it has answered. Small messages travel
+whole; large ones as Flower's objects, of which those of an answer wait on disk. After a restart all is forgotten: sites
+activate themselves again, and messages are sent again.
 
 All of it belongs to one event loop.
 """
@@ -47,7 +47,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, 
 from google.protobuf.message import DecodeError
 
 from fedpub.flower.connection import HttpError
-from fedpub.flower.exchange import OBJECTS, packed, payload_of
+from fedpub.flower.exchange import OBJECTS, WHOLE, content_of, packed, payload_of
 
 RUN, COORDINATOR = 1, 1  # what Flower's messages call them
 LONG_POLL = 10.0  # seconds that a request for messages waits for one
@@ -59,13 +59,13 @@ UNKNOWN_NODE, NOT_NOW, TOO_LARGE = 401, 409, 413
 
 @dataclass
 class _Question:
-    """A message to a site, as Flower's objects."""
+    """A message to a site: whole, or as Flower's objects."""
 
     number: str  # of the exchange
-    name: str  # of Flower's object
+    name: str  # of Flower's message
     proto: Any
-    tree: Any
-    objects: dict[str, bytes]
+    trees: list[Any] = field(default_factory=list)
+    objects: dict[str, bytes] = field(default_factory=dict)
 
 
 class _Answer:
@@ -80,7 +80,7 @@ class _Answer:
 
     def take(self, name: str, content: bytes) -> None:
         if self._end + len(content) > self._largest:
-            raise HttpError(TOO_LARGE, f"an answer may have {self._largest} bytes, and this one is larger")
+            raise _too_large(self._largest)
         self._file.write(content)
         self._places[name] = (self._end, len(content))
         self._end += len(content)
@@ -199,7 +199,7 @@ class Link:
             raise HttpError(UNKNOWN_NODE, "the site is not admitted any more")
         if (asked := box.question) is None:
             return PullMessagesResponse()
-        return PullMessagesResponse(messages_list=[asked.proto], message_object_trees=[asked.tree])
+        return PullMessagesResponse(messages_list=[asked.proto], message_object_trees=asked.trees)
 
     async def _pull_object(self, box: _Box, request: Any) -> PullObjectResponse:
         content = box.question.objects.get(request.object_id) if box.question else None
@@ -212,11 +212,18 @@ class Link:
 
     async def _push(self, box: _Box, request: Any) -> PushMessagesResponse:
         """Begin an answer; nothing is wanted of one to another question than the last."""
-        if len(request.messages_list) != 1 or len(request.message_object_trees) != 1:
+        if len(request.messages_list) != 1 or len(request.message_object_trees) > 1:
             raise HttpError(400, "a site answers one message at a time")
-        about, tree = request.messages_list[0].metadata, request.message_object_trees[0]
-        if box.question is None or about.reply_to_message_id != box.question.name:
+        about, asked = request.messages_list[0].metadata, box.question
+        if asked is None or about.reply_to_message_id != asked.name:
             return PushMessagesResponse(results={about.message_id: 0})
+        if not request.message_object_trees:
+            if request.ByteSize() > self._largest:
+                raise _too_large(self._largest)
+            box.clear()
+            self._tell(asked.number, content_of(request.messages_list[0]) or b"")
+            return PushMessagesResponse(results={about.message_id: 0})
+        tree = request.message_object_trees[0]
         wanted = _names(tree)
         if tree.object_id != about.message_id or len(wanted) > OBJECTS:
             raise HttpError(400, f"an answer has at most {OBJECTS} objects, of which the first is the message")
@@ -239,10 +246,15 @@ class Link:
         return PushObjectResponse(stored=True)
 
 
+def _too_large(largest: int) -> HttpError:
+    return HttpError(TOO_LARGE, f"an answer may have {largest} bytes, and this one is larger")
+
+
 def _question(node: int, number: str, data: bytes) -> _Question:
+    whole = len(data) <= WHOLE
     about = Metadata(
         run_id=RUN,
-        message_id="",
+        message_id=secrets.token_hex(32) if whole else "",
         src_node_id=COORDINATOR,
         dst_node_id=node,
         reply_to_message_id="",
@@ -252,12 +264,14 @@ def _question(node: int, number: str, data: bytes) -> _Question:
         message_type="query",
     )
     message = make_message(metadata=about, content=packed(data))
+    if whole:
+        return _Question(number, about.message_id, message_to_proto(message))
     with no_object_id_recompute():
         name = message.object_id
         about.__dict__["_message_id"] = name
         objects = {each: one.deflate() for each, one in get_all_nested_objects(message).items()}
         tree = get_object_tree(message)
-        return _Question(number, name, message_to_proto(remove_content_from_message(message)), tree, objects)
+        return _Question(number, name, message_to_proto(remove_content_from_message(message)), [tree], objects)
 
 
 def _names(tree: ObjectTree) -> list[str]:

@@ -35,7 +35,7 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedpub.core.printable import printable
 from fedpub.errors import FedpubError
-from fedpub.flower.exchange import IncompleteError, packed, payload_of
+from fedpub.flower.exchange import WHOLE, IncompleteError, content_of, packed, payload_of
 
 LARGEST = 2**31  # bytes of a message
 RESPONSE = 2**26  # of one response: objects are at most 5 MiB
@@ -47,6 +47,14 @@ TRIES, TRY = 50, 0.2  # attempts to get an object that has not arrived yet, and 
 
 class ConnectionTroubleError(FedpubError):
     """The coordinator cannot be reached now; a later attempt may succeed."""
+
+
+@dataclass(frozen=True)
+class Received:
+    """A message as Flower has it, and whether it came whole; the answer to such a message may do so, too."""
+
+    message: Any
+    whole: bool
 
 
 @dataclass
@@ -107,12 +115,12 @@ class Node:
                     beat = SendNodeHeartbeatRequest(node=self._number, heartbeat_interval=HEARTBEAT)
                     self._fleet.SendNodeHeartbeat(beat)
 
-    def next_message(self) -> tuple[Any, bytes] | None:
+    def next_message(self) -> tuple[Received, bytes] | None:
         """What was received, for the reply, and its data (b"" if it is not a fedpub message); None if nothing came."""
-        got: tuple[Any, bytes] | None = self._asked(self._pulled)
+        got: tuple[Received, bytes] | None = self._asked(self._pulled)
         return got
 
-    def reply(self, received: Any, answer: bytes) -> None:
+    def reply(self, received: Received, answer: bytes) -> None:
         self._asked(lambda node: self._pushed(node, received, answer))
 
     def _asked(self, what: Callable[[NodeNumber], Any]) -> Any:
@@ -131,11 +139,15 @@ class Node:
         except Exception as error:  # whatever arrives, the site keeps running
             raise ConnectionTroubleError(f"the connection failed ({printable(repr(error))}); trying again") from error
 
-    def _pulled(self, node: NodeNumber) -> tuple[Any, bytes] | None:
+    def _pulled(self, node: NodeNumber) -> tuple[Received, bytes] | None:
         response = self._fleet.PullMessages(PullMessagesRequest(node=node))
         if not response.messages_list:
             return None
-        received = message_from_proto(response.messages_list[0])
+        proto, whole = response.messages_list[0], not response.message_object_trees
+        received = message_from_proto(proto)
+        is_query = received.metadata.message_type == "query"
+        if whole:
+            return Received(received, whole), (content_of(proto) if is_query else None) or b""
         run, number = received.metadata.run_id, received.metadata.message_id
 
         def fetch(name: str) -> bytes:
@@ -148,14 +160,17 @@ class Node:
                     break
             raise IncompleteError(f"the object {printable(name)} of a message is missing")
 
-        data = payload_of(number, fetch, LARGEST) if received.metadata.message_type == "query" else None
+        data = payload_of(number, fetch, LARGEST) if is_query else None
         self._fleet.ConfirmMessageReceived(
             ConfirmMessageReceivedRequest(node=node, run_id=run, message_object_id=number)
         )
-        return received, data or b""
+        return Received(received, whole), data or b""
 
-    def _pushed(self, node: NodeNumber, received: Any, answer: bytes) -> None:
-        reply = Message(packed(answer), reply_to=received)
+    def _pushed(self, node: NodeNumber, received: Received, answer: bytes) -> None:
+        reply = Message(packed(answer), reply_to=received.message)
+        if received.whole and len(answer) <= WHOLE:
+            self._fleet.PushMessages(PushMessagesRequest(node=node, messages_list=[message_to_proto(reply)]))
+            return
         with no_object_id_recompute():
             reply.metadata.__dict__["_message_id"] = reply.object_id
             tree, objects = get_object_tree(reply), get_all_nested_objects(reply)
@@ -171,7 +186,7 @@ class Node:
                 content = objects[name].deflate()
                 request = PushObjectRequest(
                     node=node,
-                    run_id=received.metadata.run_id,
+                    run_id=received.message.metadata.run_id,
                     object_id=name,
                     object_content=content,
                     session_id=response.session_id,
