@@ -747,7 +747,7 @@ def test_a_site_is_removed_from_a_run_in_progress(deployed, capsys):
 
 def test_a_gate_that_has_closed_ends_the_rounds(deployed):
     with Running(deployed.coordinator) as running:
-        running._post.__exit__()
+        running.post.__exit__()
         with pytest.raises(FedpubError, match=r"the gate has closed.*--resume"):
             running.wait()
 

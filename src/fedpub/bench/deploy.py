@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from fedpub.bench.watched import children, peak, rounds_in
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment, Plan
 from fedpub.experiment.prepare import Prepared, prepare
@@ -89,7 +90,7 @@ class _Times:
 
     def __init__(self) -> None:
         self.began, self.ends = time.perf_counter(), list[float]()
-        self.peaks: list[int | None] = [None, None]  # bytes of the coordinator and of its gate
+        self.peaks: Sequence[int | None] = (None, None)  # bytes of the coordinator and of its gate
 
     def on_round(self, row: object, rounds: int) -> None:
         self.ends.append(time.perf_counter())
@@ -133,8 +134,8 @@ def _deployed(base: Path, plan: Plan, ready: Prepared, per_process: int) -> _Tim
             words = [sys.executable, "-m", "fedpub.bench.many_sites", *few]
             running.append(start(words, few[0] / "logs" / "sites.log", {"OMP_NUM_THREADS": "1"}))
         for done in range(1, plan.rounds + 1):
-            _until(lambda done=done: running[0].poll() is not None or _rounds(out) >= done, log)  # type: ignore[misc]
-            if _rounds(out) < done:
+            _until(lambda done=done: running[0].poll() is not None or rounds_in(out) >= done, log)  # type: ignore[misc]
+            if rounds_in(out) < done:
                 raise FedpubError(f"the coordinator ended: {_text(log)[-500:]}")
             times.on_round(None, plan.rounds)
             times.peaks = _peaks(running[0].pid) or times.peaks
@@ -149,24 +150,10 @@ def _groups(sites: Sequence[Path], size: int) -> Iterator[Sequence[Path]]:
         yield sites[first : first + size]
 
 
-def _rounds(out: Path) -> int:
-    """How many rounds are in the record: its lines but the first."""
-    path = out / "rounds.csv"
-    return max(0, path.read_bytes().count(b"\n") - 1) if path.is_file() else 0
-
-
-def _peaks(pid: int) -> list[int | None] | None:
-    """The peak memory of a process and of its first child; None where the system does not tell, or it has ended."""
-    try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
-        return [_peak(pid), _peak(int(children[0]))]
-    except (OSError, IndexError, ValueError):
-        return None
-
-
-def _peak(pid: int) -> int:
-    lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024
+def _peaks(pid: int) -> list[int] | None:
+    """The peak memory of the coordinator and of its gate; None where the system does not tell, or it has ended."""
+    found = [peak(pid), *map(peak, children(pid)[:1])]
+    return found if len(found) == 2 and all(found) else None
 
 
 def _flwr_run(base: Path, plan: Plan, ready: Prepared) -> _Times:
@@ -192,7 +179,7 @@ def _flwr_run(base: Path, plan: Plan, ready: Prepared) -> _Times:
         if start(words, base / "flwr.log", env).wait(PATIENCE):
             raise FedpubError(f"`flwr run` failed: {_text(base / 'flwr.log')[-500:]}")
         for done in range(1, plan.rounds + 1):
-            _until(lambda done=done: _rounds(out) >= done, base / "superlink.log")  # type: ignore[misc]
+            _until(lambda done=done: rounds_in(out) >= done, base / "superlink.log")  # type: ignore[misc]
             times.on_round(None, plan.rounds)
         _until(lambda: RunDirectory(out).finished, base / "superlink.log")
     finally:

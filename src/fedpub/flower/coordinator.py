@@ -129,8 +129,8 @@ class Running:
                 self._warnings = [self.folder.event(None, "certificate", 0, problem)]
             self._admission = Admission(self.folder.admitted)
             largest = self.config.terms.max_message * 2**20
-            self._post = Post(self.config.bind, self.config.port, self.folder.path, largest)
-            stack.enter_context(self._post)
+            self.post = Post(self.config.bind, self.config.port, self.folder.path, largest)
+            stack.enter_context(self.post)
             self._stack = stack.pop_all()
         return self
 
@@ -187,14 +187,14 @@ class Running:
 
     def _present(self, sites: dict[int, str]) -> dict[int, Any]:
         self._alive()
-        return self._post.present(sites)
+        return self.post.present(sites)
 
     def _exchange(self, sites: dict[int, str]) -> Any:
         from fedpub.flower.exchange import FlowerExchange
 
         return FlowerExchange(
-            self._post,
-            lambda: self._post.present(sites),
+            self.post,
+            lambda: self.post.present(sites),
             again=math.inf,  # the mailboxes see to it
             alive=self._alive,
             is_member=lambda client: self._is_admitted(sites[client]),
@@ -205,7 +205,7 @@ class Running:
 
     def _alive(self) -> None:
         self._watchdog.moved()
-        if not self._post.is_serving():
+        if not self.post.is_serving():
             raise FedpubError(
                 "the gate has closed, so no site can connect; continue with fedpub coordinator start --resume"
             )

@@ -54,6 +54,12 @@ class Post:
             end(self._process)
             self._reader.join()
 
+    @property
+    def pid(self) -> int:
+        """The number of the gate's process."""
+        assert self._process is not None
+        return self._process.pid
+
     def is_serving(self) -> bool:
         return self._process is not None and self._process.poll() is None and not self._problem
 
