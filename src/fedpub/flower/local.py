@@ -51,10 +51,6 @@ def lay_out(base: Path, ready: Prepared, plan: Plan, terms: Terms, out: Path) ->
     return coordinator, sites
 
 
-def start_sites(sites: list[Path]) -> list[subprocess.Popen[bytes]]:
-    return [start_site(folder) for folder in sites]
-
-
 def start_site(folder: Path) -> subprocess.Popen[bytes]:
     # One thread each: they share this machine.
     words = [sys.executable, "-m", "fedpub", "site", "start", "--folder", str(folder)]
@@ -84,8 +80,9 @@ def deploy_local(
         if out is not None:
             base = out / "deployment"
         coordinator, sites = lay_out(base, ready, plan, terms, place)
-        processes = start_sites(sites)
+        processes: list[subprocess.Popen[bytes]] = []
         stack.callback(stop, processes)
+        processes.extend(map(start_site, sites))
         with Running(coordinator) as running:
             summary = running.wait(on_round, on_event)
         _collect_models(RunDirectory(place), sites, summary, plan)
