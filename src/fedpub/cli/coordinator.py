@@ -208,20 +208,33 @@ def _print(line: str) -> None:
     print(line, flush=True)
 
 
-def status(folder: Path = Path("coordinator"), json: bool = False) -> None:
+def status(folder: Path = Path("coordinator"), live: bool = False, port: int | None = None, json: bool = False) -> None:
     """Progress of a federation: rounds, the last action of each site, and refused messages.
+
+    With --live as a page in the browser that follows the run; Ctrl-C ends it.
 
     Example: fedpub status --folder coordinator
 
     Args:
         folder: Folder of the coordinator.
+        live: A live page on 127.0.0.1 instead of a table.
+        port: Port of the live page. (default: a free one)
     """
     from fedpub.flower.status import status_of
 
+    if live:
+        from fedpub.cli.report import serve
+        from fedpub.report.federation import federation_server
+
+        if json:
+            raise FedpubError("--live and --json contradict each other; leave one of them out")
+        return serve(federation_server(folder, port or 0))
+    if port is not None:
+        raise FedpubError(f"--port {port} is for the live page; add --live")
     found = status_of(folder)
     updated = found.pop("updated")
     if as_json(found, json):
-        return
+        return None
     console = Console(highlight=False)
     seconds = "" if updated is None else f", {time.time() - updated:.0f} s ago"
     console.print(f"{found['method']}, {found['state']}: round {found['round']} of {found['rounds']}{seconds}")
@@ -241,6 +254,7 @@ def status(folder: Path = Path("coordinator"), json: bool = False) -> None:
         ]
         table.add_row(*map(Text, map(str, words)))  # no markup: some of the text comes from sites
     console.print(table)
+    return None
 
 
 def local(
