@@ -13,6 +13,7 @@ from fedpub.flower.keys import read_admitted
 from fedpub.store.directory import RunDirectory, read_rows
 from fedpub.store.record import Row
 
+ROWS = "clients.csv"  # of the run directory: every round is appended
 MOST_EVENTS = 200  # the latest, on a page
 
 
@@ -64,7 +65,7 @@ def fingerprint_of(folder: Path) -> object:
     """What differs when the history may do so."""
     place = CoordinatorFolder(folder)
     out = place.out(CoordinatorConfig.load(folder))
-    files = (folder / CONFIG, folder / SITES, place.admitted, place.events, out / "clients.csv", out / "summary.json")
+    files = (folder / CONFIG, folder / SITES, place.admitted, place.events, out / ROWS, out / "summary.json")
     return place.is_in_use(), [_stamp(file) for file in files]
 
 
@@ -83,7 +84,7 @@ def _status(read: _Read, folder: Path) -> dict[str, Any]:
         "round": rows[-1].round if rows else 0,
         "rounds": read.config.experiment.rounds,
         "method": read.config.experiment.method,
-        "updated": (CoordinatorFolder(folder).out(read.config) / "rounds.csv").stat().st_mtime if rows else None,
+        "updated": (CoordinatorFolder(folder).out(read.config) / ROWS).stat().st_mtime if rows else None,
         "sites": [],
     }
     for client, site in enumerate(read.sites):
