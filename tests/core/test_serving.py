@@ -74,6 +74,7 @@ def test_connections_are_bounded_and_become_free_again(monkeypatch):
 
 
 def test_a_silent_connection_is_closed(monkeypatch):
+    assert serving._Handler.timeout == serving.SECONDS
     monkeypatch.setattr(serving._Handler, "timeout", 0.1)
     with running() as server, socket.create_connection(("127.0.0.1", server.port), timeout=10) as silent:
         silent.sendall(b"GET / HTTP/1.1\r\nHost: ")

@@ -6,12 +6,14 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 import torch
 
@@ -24,7 +26,9 @@ from fedpub.experiment import Experiment
 from fedpub.experiment.prepare import prepare
 from fedpub.federation.requests import Terms
 from fedpub.flower.folder import CoordinatorConfig, CoordinatorFolder
+from fedpub.flower.keys import make_site_key, private_key
 from fedpub.flower.local import lay_out
+from fedpub.flower.node import LEAVE, Node, NodeNumber
 from fedpub.flower.processes import start, stop
 from fedpub.store.directory import RunDirectory, read_rows
 
@@ -47,6 +51,17 @@ def running() -> Iterator[dict[str, subprocess.Popen[bytes]]]:
     stop([*found.values()])
 
 
+def measured(log: Path) -> dict[str, float]:
+    """The metrics of the process that writes this log."""
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    (place,) = [line["message"].partition(": ")[2] for line in lines if line["event"] == "monitor"]
+    text = httpx.get(place, trust_env=False).text
+    return {
+        name: float(value)
+        for name, value in (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    }
+
+
 def left(folder: Path) -> list[Path]:
     """Temporary files: those that `core/files.py` makes begin with a point."""
     return [path for path in folder.rglob(".*") if path.is_file()]
@@ -66,6 +81,12 @@ def test_it_ends_in_the_middle_of_rounds_and_resumes(laid, tmp_path, running):
     log = tmp_path / "again.log"
     running["leader"] = start([*FEDPUB, "coordinator", "start", "--folder", coordinator, *words, "--resume"], log)
     wait_for(lambda: len(read_rows(out)) >= 2)
+    leader, site = measured(log), measured(tmp_path / "site-1.log")
+    assert leader["fedpub_round"] >= 1
+    assert (leader['fedpub_sites{state="present"}'], leader['fedpub_sites{state="admitted"}']) == (2, 2)
+    assert leader['fedpub_bytes_total{direction="up"}'] > 0
+    assert site['fedpub_messages_total{kind="round",result="answered"}'] >= 1
+    assert (site["fedpub_connected"], site["fedpub_up"]) == (1, 1)
     for process in running.values():  # in the middle of a round
         process.send_signal(signal.SIGTERM)
     for name, process in running.items():
@@ -121,6 +142,17 @@ def test_a_local_federation_leaves_nothing_behind(tmp_path):
     assert said.splitlines()[-1] == "fedpub: ended by SIGTERM"
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("fedpub-")] == []
     assert processes_in(tmp_path) == []
+
+
+def test_a_site_that_ends_waits_for_no_coordinator(tmp_path):
+    make_site_key(tmp_path / "key")
+    seen: list[float | None] = []
+    node = Node("localhost:1", ssl.create_default_context(), private_key(tmp_path / "key"))
+    with node:
+        node._number = NodeNumber(node_id=1)
+        node._fleet.DeactivateNode = lambda _: seen.append(node._line.http.timeout.read)
+    assert seen == [LEAVE]
+    assert LEAVE < 10, "seconds that docker stop waits before it kills"
 
 
 def broken_import() -> None:

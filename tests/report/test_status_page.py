@@ -63,6 +63,14 @@ def test_the_page_has_what_the_folder_holds(folder):
     assert "\x1b" not in json.dumps(found, ensure_ascii=False)
 
 
+def test_what_was_written_by_another_program_is_one_line_too(folder):
+    line = {"time": 1.0, "site": None, "event": "x", "round": 0, "reason": HOSTILE + "y" * 10_000}
+    append_line(folder / "events.jsonl", json.dumps(line))
+    reason = federation_payload(folder)["events"][0]["reason"]
+    assert reason.isprintable()
+    assert len(reason) == 200
+
+
 def test_a_folder_without_a_round_is_a_page_too(tmp_path):
     found = federation_payload(make_federation(tmp_path / "fed", []))
     assert (found["state"], found["round"], found["updated"], found["history"]["round"]) == ("not begun", 0, None, [])

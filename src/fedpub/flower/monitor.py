@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
+from functools import partial
 from http import HTTPStatus
 from types import TracebackType
 from typing import Protocol
@@ -60,7 +61,8 @@ class Monitor:
 
     def __enter__(self) -> Monitor:
         if self._server is not None:
-            threading.Thread(target=self._server.serve_forever, name="fedpub-monitor", daemon=True).start()
+            serve = partial(self._server.serve_forever, poll_interval=0.1)
+            threading.Thread(target=serve, name="fedpub-monitor", daemon=True).start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
