@@ -1729,7 +1729,7 @@ TABLE = (
         "status-text-is-markup",
         "report/tools.js",
         "child !== false) node.append(child);",
-        "child !== false) node.insertAdjacentHTML ? node.insertAdjacentHTML('beforeend', child.outerHTML || child) : 0;",
+        "child !== false) node.tagName === 'TD' ? (node.innerHTML = child) : node.append(child);",
         "report/test_status_page.py::test_text_of_a_site_stays_text",
     ),
     # results, report

@@ -60,7 +60,7 @@ def test_connections_are_bounded_and_become_free_again(monkeypatch):
     with running() as server:
         with socket.create_connection(("127.0.0.1", server.port), timeout=10) as idle:
             idle.sendall(b"GET / HTTP/1.1\r\n")  # and no end
-            with socket.create_connection(("127.0.0.1", server.port), timeout=10) as other:
+            with socket.create_connection(("127.0.0.1", server.port), timeout=serving.SECONDS / 2) as other:
                 assert other.recv(100) == b"", "it is closed at once"
         wanted = threading.Event()
         for _ in range(200):
