@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -18,6 +19,8 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedpub
 
 from fedpub.cli import action
 from fedpub.cli.flags import parser
+from fedpub.flower.coordinator_view import CoordinatorView
+from fedpub.flower.monitor import Monitor
 from fedpub.flower.processes import free_port, start, stop
 from fedpub.flower.status import status_of
 
@@ -130,9 +133,22 @@ def test_the_image_has_one_user_without_rights_and_the_pinned_packages():
     assert all("--constraint constraints.txt" in line for line in lines if "pip install" in line)
     for mounted in ("coordinator", *SITES):
         assert f"/data/{mounted}" in next(line for line in last if "install --directory" in line)
-    assert "127.0.0.1:9464/healthz" in next(line for line in last if line.startswith("HEALTHCHECK"))
     monitored = [service["command"] for service in COMPOSE["services"].values() if service["command"]]
     assert all(command[command.index("--monitor") + 1] == "9464" for command in monitored)
+
+
+def test_the_health_check_of_the_image_asks_healthz():
+    (check,) = [line.partition(" CMD ")[2] for line in dockerfile() if line.startswith("HEALTHCHECK")]
+    python, *words = json.loads(check)
+    assert python == "python"
+    view = CoordinatorView()
+    env = os.environ | {"http_proxy": "http://127.0.0.1:1", "HTTP_PROXY": "http://127.0.0.1:1"}
+    with Monitor("0", view) as monitor:
+        port = str(monitor.place).rpartition(":")[2].removesuffix("/metrics")
+        command = [sys.executable, *(word.replace("9464", port) for word in words)]
+        assert subprocess.run(command, env=env, timeout=60).returncode == 0
+        view.is_serving = lambda: False
+        assert subprocess.run(command, env=env, timeout=60).returncode == 1
 
 
 def test_what_the_image_is_made_of_is_in_the_build_s_context():
