@@ -109,6 +109,17 @@ def test_rounds_bytes_sites_and_refusals_are_counted():
     assert refusals == {'fedpub_refusals_total{reason="refused"}': 2, 'fedpub_refusals_total{reason="left out"}': 1}
 
 
+def test_what_the_gate_refuses_is_counted():
+    view = CoordinatorView()
+    view.on_gate(2, {"HTTP 401": 3, "HTTP 418": 1, "made up": 2})
+    found = {name: value for name, value in numbers(view).items() if name.startswith("fedpub_gate") and value}
+    assert found == {
+        "fedpub_gate_strangers": 2,
+        'fedpub_gate_refusals_total{reason="HTTP 401"}': 3,
+        'fedpub_gate_refusals_total{reason="other"}': 3,
+    }
+
+
 def test_a_coordinator_is_not_well_when_its_gate_has_closed_or_nothing_moves():
     view, moved = CoordinatorView(), [0.0]
     view.begin("fedpub", 9, [])

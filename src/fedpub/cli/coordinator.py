@@ -163,6 +163,7 @@ def start(
         log_json: Every line as a JSON object, for programs that collect logs; no progress bar.
         json: Result as JSON; events of sites on standard error.
     """
+    from fedpub.core.private import owner_only, tighten
     from fedpub.flower.coordinator import Running
     from fedpub.flower.coordinator_view import CoordinatorView
     from fedpub.flower.monitor import Monitor
@@ -173,8 +174,15 @@ def start(
 
     tell, view = Lines(log_json, say if json else _print), CoordinatorView()
     try:
-        with terminable(), Monitor(monitor, view) as watched, Running(folder, resume, joins, view) as running:
+        with (
+            terminable(),
+            owner_only(),
+            Monitor(monitor, view) as watched,
+            Running(folder, resume, joins, view) as running,
+        ):
             config = running.config
+            if said := tighten(folder):
+                tell(said, "permissions")
             what = "new sites may join" if joins else "the run begins when all are connected"
             tell(f"serving on {config.bind}:{config.port} for {', '.join(running.sites)}; {what}", "serving")
             if watched.place:

@@ -81,6 +81,7 @@ def start(
         monitor: PORT or HOST:PORT for /healthz and /metrics; a port alone is on 127.0.0.1.
         log_json: Every line as a JSON object, for programs that collect logs.
     """
+    from fedpub.core.private import owner_only, tighten
     from fedpub.experiment.checks import checked_device
     from fedpub.flower.monitor import Monitor
     from fedpub.flower.site import run_site
@@ -96,15 +97,17 @@ def start(
     place_of_graph = str(graph.resolve()) if graph else config.graph
     moved = SiteConfig(config.id, coordinator or config.coordinator, place_of_graph, device or config.device)
     checked_device(moved.device)
-    if moved != config:
-        moved.save(place)
-    if experiment is not None:
-        agree(place, experiment)
 
     tell = Lines(log_json, lambda line: print(line, flush=True), site=config.id)
     view = SiteView(tell.on_answer)
     try:
-        with terminable(), Monitor(monitor, view) as watched:
+        with terminable(), owner_only(), Monitor(monitor, view) as watched:
+            if said := tighten(place):
+                tell(said, "permissions")
+            if moved != config:
+                moved.save(place)
+            if experiment is not None:
+                agree(place, experiment)
             if watched.place:
                 tell(f"monitor: {watched.place}", "monitor")
             run_site(place, tell, once=once, wait=wait, view=view)
@@ -159,7 +162,7 @@ def audit(folder: Path, experiment: Path | None = None, dump: Path | None = None
         experiment: A run's config.json, to show what the site would send first in such a run, without sending it.
         dump: File for the decoded tensors, in the safetensors format.
     """
-    from fedpub.core.files import write_tensors
+    from fedpub.core.tensor_files import write_tensors
     from fedpub.core.tree import pack
     from fedpub.federation.audit import would_send
     from fedpub.flower.sites import open_site

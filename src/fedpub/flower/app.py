@@ -17,16 +17,20 @@ server, client = ServerApp(), ClientApp()
 
 @server.main()  # type: ignore[untyped-decorator]
 def coordinate(grid: Grid, context: Context) -> None:
+    from fedpub.core.private import owner_only
     from fedpub.flower.server import coordinate
 
-    coordinate(grid, Path(str(context.run_config["folder"])))
+    with owner_only():
+        coordinate(grid, Path(str(context.run_config["folder"])))
 
 
 @client.query()  # type: ignore[untyped-decorator]
 def answer(message: Message, context: Context) -> Message:
     """Answer from the site's folder, which is in the node's config."""
+    from fedpub.core.private import owner_only
     from fedpub.flower.exchange import packed, unpacked
     from fedpub.flower.sites import open_site
 
-    site = open_site(Path(str(context.node_config["folder"])))
-    return Message(packed(site.answer(unpacked(message.content) or b"")), reply_to=message)
+    with owner_only():
+        site = open_site(Path(str(context.node_config["folder"])))
+        return Message(packed(site.answer(unpacked(message.content) or b"")), reply_to=message)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from fedpub.algorithms import METHODS
 from fedpub.federation.requests import Exchange
-from fedpub.flower.metrics import PROCESS, Family, Metrics, watch_process
+from fedpub.flower.metrics import OTHER, PROCESS, Family, Metrics, watch_process
 from fedpub.store.record import Row
 from fedpub.version import __version__
 
 # Events in which a site's message, or the site itself, was not accepted.
 REFUSALS = ("refused", "left out", "removed", "began anew", "could not join")
 DIRECTIONS = ("up", "down")
+# Why the gate refuses requests and connections, before any of it reaches the rounds.
+AT_THE_GATE = ("too many connections", *(f"HTTP {status}" for status in (401, 404, 408, 413, 429, 502, 503, 504)))
 PRESENT, ADMITTED, REMOVED = "present", "admitted", "removed"
 NEAR = 0.8  # share of the watchdog's limit without progress from which on something is wrong
 
@@ -34,6 +37,8 @@ FAMILIES = (
     ),
     Family("fedpub_sites", "Sites of the run by state.", {"state": (PRESENT, ADMITTED, REMOVED)}),
     Family("fedpub_refusals_total", "Events in which a site or its answer was not accepted.", {"reason": REFUSALS}),
+    Family("fedpub_gate_refusals_total", "Requests and connections that the gate refused.", {"reason": AT_THE_GATE}),
+    Family("fedpub_gate_strangers", "Connections that have not shown an admitted key."),
     Family("fedpub_validation", "Mean validation value of the last round, between 0 and 1 for classes."),
     *PROCESS,
 )
@@ -77,6 +82,15 @@ class CoordinatorView:
         left = sum(site not in admitted for site in members)
         for state, count in ((PRESENT, present), (ADMITTED, len(members) - left), (REMOVED, left)):
             self.metrics.set("fedpub_sites", count, state=state)
+
+    def on_gate(self, strangers: int, refused: Mapping[str, int]) -> None:
+        """What the gate has counted since it was started."""
+        self.metrics.set("fedpub_gate_strangers", strangers)
+        counts = Counter[str]()
+        for reason, count in refused.items():
+            counts[reason if reason in AT_THE_GATE else OTHER] += count
+        for reason, count in counts.items():
+            self.metrics.set("fedpub_gate_refusals_total", count, reason=reason)
 
     def counted(self, exchange: Exchange) -> Exchange:
         """The exchange, with its bytes counted as in clients.csv: a message for every site that is asked."""

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from fedpub.core.private import owner_only
 from fedpub.data.clients.subgraph_files import write_subgraph
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment, Plan
@@ -51,6 +52,10 @@ def lay_out(base: Path, ready: Prepared, plan: Plan, terms: Terms, out: Path) ->
     return coordinator, sites
 
 
+def start_sites(sites: list[Path]) -> list[subprocess.Popen[bytes]]:
+    return [start_site(folder) for folder in sites]
+
+
 def start_site(folder: Path) -> subprocess.Popen[bytes]:
     # One thread each: they share this machine.
     words = [sys.executable, "-m", "fedpub", "site", "start", "--folder", str(folder)]
@@ -76,6 +81,7 @@ def deploy_local(
     with ExitStack() as stack:
         base = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedpub-")))
         place = out or base / "run"
+        stack.enter_context(owner_only())  # from here on: datasets, which others may use too, were prepared above
         RunDirectory.create(place, plan.experiment.to_json(), ready.graph.digest(), ready.partition.digest)
         if out is not None:
             base = out / "deployment"

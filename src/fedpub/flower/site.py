@@ -17,7 +17,7 @@ from fedpub.flower.site_view import SiteView
 from fedpub.flower.sites import AUTHORITY, SiteConfig, open_site
 
 AGAIN = 1.0  # seconds before an unreachable coordinator is tried again
-FIRST_PAUSE, LAST_PAUSE = 0.1, 0.5  # seconds between two polls for messages
+PAUSE = 0.2  # seconds from one request for messages to the next; the coordinator's gate holds it until one comes
 
 
 class Say(Protocol):
@@ -30,7 +30,7 @@ def run_site(path: Path, say: Say, *, once: bool = False, wait: bool = True, vie
     """Take part until the process ends or, with `once`, until the run is finished."""
     require_flower()
     view = view or SiteView()
-    from fedpub.flower.link import log_to
+    from fedpub.flower.logs import log_to
     from fedpub.flower.node import ConnectionTroubleError, Node
 
     path = path.resolve()
@@ -41,9 +41,9 @@ def run_site(path: Path, say: Say, *, once: bool = False, wait: bool = True, vie
     said = f"connected to {config.coordinator}"
     say(f"site {config.id}: {said}", "connected")
     view.contact(True)
-    pause = FIRST_PAUSE
     with Node(config.coordinator, context_of(path / AUTHORITY), private_key(config.key(path))) as node:
         while not (once and site.finished):
+            asked = time.monotonic()
             try:
                 got = node.next_message()
                 if got is not None:
@@ -52,8 +52,7 @@ def run_site(path: Path, say: Say, *, once: bool = False, wait: bool = True, vie
                         say(f"site {config.id}: {printable(site.news)}", "news")
                         site.news = ""
                     node.reply(got[0], answer)
-                now, works = f"connected to {config.coordinator}", True
-                pause = min(1.2 * pause, LAST_PAUSE) if got is None else FIRST_PAUSE
+                now, pause, works = f"connected to {config.coordinator}", 0.0 if got else PAUSE, True
             except ConnectionTroubleError as error:
                 now, pause, works = _trouble(config, path) or str(error), AGAIN, False
             view.contact(works)
@@ -61,8 +60,7 @@ def run_site(path: Path, say: Say, *, once: bool = False, wait: bool = True, vie
                 said = now
                 say(f"site {config.id}: {said}", "connected" if works else "trouble")
             if not (once and site.finished):
-                time.sleep(pause)
-                pause = min(pause, LAST_PAUSE)
+                time.sleep(max(0.0, asked + pause - time.monotonic()))
 
 
 def answered(site: Site, data: bytes) -> bytes:
