@@ -355,7 +355,7 @@ def test_the_wheel_holds_what_the_package_reads(tmp_path):
         about = packed.read(next(name for name in packed.namelist() if name.endswith("entry_points.txt"))).decode()
     source = tmp_path / "src"
     assert held == {str(path.relative_to(source)) for path in source.rglob("*") if path.is_file()} - left_out(source)
-    for name in ("py.typed", "report/published.csv", "report/page.html", "report/page.css", "report/page.js"):
+    for name in ("py.typed", "report/published.csv", "report/page.html", "report/page.css", "report/status.js"):
         assert f"fedpub/{name}" in held
     assert "fedpub = fedpub.cli:main" in about
 

@@ -666,8 +666,11 @@ class Deployed:
     out: Path
     said: list[str] = field(default_factory=list)
 
+    def say(self, line: str, event: str = "") -> None:
+        self.said.append(line)
+
     def start_sites(self) -> list[Later]:
-        return [Later(lambda site=site: run_site(site, self.said.append, once=True)) for site in self.sites]
+        return [Later(lambda site=site: run_site(site, self.say, once=True)) for site in self.sites]
 
     def play(self, resume: bool = False) -> dict:
         with Running(self.coordinator, resume) as running:

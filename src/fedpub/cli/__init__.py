@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from fedpub.cli.ending import Terminated, at_once
+from fedpub.cli.lines import LOG_JSON, as_line
 from fedpub.errors import FedpubError, Note, unknown
 from fedpub.version import __version__
 
@@ -76,28 +78,41 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words[0] in ("-V", "--version"):
         print(f"fedpub {__version__}")
         return 0
+
+    def say(sentence: str, event: str = "error", level: str = "error") -> None:
+        print(as_line(sentence, event, level) if LOG_JSON in words else f"fedpub: {sentence}", file=sys.stderr)
+
     try:
         verb, rest = _split(words)
         if verb is None:
             print(_overview(words[0]))
             return 0
-        with _notes_shown():
+        with _notes_shown(lambda text: say(text, "note", "warning")), at_once(verb, lambda text: say(text, "ended")):
             return _run(verb, rest)
     except FedpubError as error:
         if "--verbose" in words:
             traceback.print_exception(error)
-        print(f"fedpub: {error.with_flags()}", file=sys.stderr)
+        say(error.with_flags())
         return 2
     except BrokenPipeError:  # the reader of the output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except KeyboardInterrupt:
-        print("fedpub: interrupted; resume a run that has an --out with fedpub run --resume OUT", file=sys.stderr)
+    except Terminated:
+        say("ended by SIGTERM", "ended")
         return 130
+    except KeyboardInterrupt:
+        say("interrupted; resume a run that has an --out with fedpub run --resume OUT", "interrupted")
+        return 130
+    except Exception as error:
+        if LOG_JSON not in words:
+            raise
+        where = "".join(traceback.format_exception(error))
+        print(as_line(f"unexpected {error!r}", "crash", "error", traceback=where), file=sys.stderr)
+        return 1
 
 
 @contextmanager
-def _notes_shown() -> Iterator[None]:
+def _notes_shown(say: Callable[[str], None]) -> Iterator[None]:
     """Notes as sentences on standard error, each text once; other warnings as usual."""
     said: set[str] = set()
     usual = warnings.showwarning
@@ -107,7 +122,7 @@ def _notes_shown() -> Iterator[None]:
             usual(message, category, *place, **more)
         elif str(message) not in said:
             said.add(str(message))
-            print(f"fedpub: {message}", file=sys.stderr)
+            say(str(message))
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", Note)

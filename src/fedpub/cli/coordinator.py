@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fedpub.cli.ending import INTERRUPTED, SENTENCE, Terminated, terminable
 from fedpub.cli.flags import Settings
+from fedpub.cli.lines import Lines
 from fedpub.cli.show import as_json, show_result
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
@@ -21,9 +22,8 @@ from fedpub.federation.requests import Terms
 from fedpub.runs.progress import progress, say
 from fedpub.runs.simulated import Result
 from fedpub.store.directory import read_rows
-from fedpub.store.record import Record
+from fedpub.store.record import Record, Row
 
-INTERRUPTED = 130  # the exit status that shells use
 OF_SITES = Experiment("sites", "natural")
 AT_SITES = ("clients", "failures", "device", "options")  # settings that each site decides or does not use
 
@@ -141,70 +141,108 @@ def start(
     folder: Path = Path("coordinator"),
     resume: bool = False,
     joins: bool = False,
+    monitor: str | None = None,
     quiet: bool = False,
     verbose: bool = False,
+    log_json: bool = False,
     json: bool = False,
 ) -> int:
     """Serve the admitted sites and run the federation, which begins when all of them are connected.
 
     Every round is saved, so that --resume continues after any interruption. Sites that were admitted after the run had
-    finished get a model from it with --joins here and `fedpub site join` there.
+    finished get a model from it with --joins here and `fedpub site join` there. SIGTERM ends it with status 0.
 
-    Example: fedpub coordinator start --folder coordinator
+    Example: fedpub coordinator start --folder coordinator --monitor 9464
 
     Args:
         folder: Folder of the coordinator.
         resume: Continuation of a run that has begun.
         joins: Admission of new sites to a finished run, after which the coordinator exits.
+        monitor: PORT or HOST:PORT for /healthz and /metrics; a port alone is on 127.0.0.1.
         quiet: No progress bar, only the result and events of sites.
+        log_json: Every line as a JSON object, for programs that collect logs; no progress bar.
         json: Result as JSON; events of sites on standard error.
     """
     from fedpub.core.private import owner_only, tighten
     from fedpub.flower.coordinator import Running
+    from fedpub.flower.coordinator_view import CoordinatorView
+    from fedpub.flower.monitor import Monitor
+    from fedpub.flower.processes import require_flower
 
+    require_flower()
+    import fedpub.flower.server  # noqa: F401 - before anything is opened: see at_once
+
+    tell, view = Lines(log_json, say if json else _print), CoordinatorView()
     try:
-        with owner_only(), Running(folder, resume, joins) as running:
+        with (
+            terminable(),
+            owner_only(),
+            Monitor(monitor, view) as watched,
+            Running(folder, resume, joins, view) as running,
+        ):
             config = running.config
-            what = "new sites may join" if joins else "the run begins when all are connected"
-            tell = _teller(json)
             if said := tighten(folder):
-                tell(said)
-            tell(f"serving on {config.bind}:{config.port} for {', '.join(running.sites)}; {what}")
-            with progress(quiet, verbose) as bar:
-                summary = running.wait(bar.on_round, lambda event: tell(_line(event)))
-    except KeyboardInterrupt:
-        say(f"fedpub: interrupted; continue with fedpub coordinator start --folder {folder} --resume")
-        return INTERRUPTED
-    if not joins:
-        out = running.folder.out(config)
+                tell(said, "permissions")
+            what = "new sites may join" if joins else "the run begins when all are connected"
+            tell(f"serving on {config.bind}:{config.port} for {', '.join(running.sites)}; {what}", "serving")
+            if watched.place:
+                tell(f"monitor: {watched.place}", "monitor")
+            with progress(quiet or log_json, verbose and not log_json) as bar:
+
+                def on_round(row: Row, rounds: int) -> None:
+                    bar.on_round(row, rounds)
+                    tell.on_round(row, rounds)
+
+                summary = running.wait(on_round, tell.on_event)
+    except KeyboardInterrupt as interruption:
+        ended = isinstance(interruption, Terminated)
+        what = SENTENCE if ended else "interrupted"
+        shown = Lines(log_json, say)
+        shown(
+            f"fedpub: {what}; every finished round is saved, continue with fedpub coordinator start --folder {folder} "
+            "--resume",
+            "ended",
+        )
+        return 0 if ended else INTERRUPTED
+    out = running.folder.out(config)
+    if log_json and not json:
+        tell("the run is finished", "finished", out=str(out), summary=summary)
+    elif not joins:
         show_result(Result(summary, Record(read_rows(out)), out), json)
     return 0
 
 
-def _teller(json: bool) -> Callable[[str], None]:
-    """A function that prints events: on standard error if standard output is for JSON."""
-    return say if json else lambda line: print(line, flush=True)
+def _print(line: str) -> None:
+    print(line, flush=True)
 
 
-def _line(event: Mapping[str, Any]) -> str:
-    place = f"round {event['round']}" if event["round"] else "the run"
-    return f"{place}: {event['site'] or 'coordinator'} {event['event']}: {event['reason']}"
-
-
-def status(folder: Path = Path("coordinator"), json: bool = False) -> None:
+def status(folder: Path = Path("coordinator"), live: bool = False, port: int | None = None, json: bool = False) -> None:
     """Progress of a federation: rounds, the last action of each site, and refused messages.
+
+    With --live as a page in the browser that follows the run; Ctrl-C ends it.
 
     Example: fedpub status --folder coordinator
 
     Args:
         folder: Folder of the coordinator.
+        live: A live page on 127.0.0.1 instead of a table.
+        port: Port of the live page. (default: a free one)
     """
     from fedpub.flower.status import status_of
 
+    if live:
+        from fedpub.cli.report import serve
+        from fedpub.report.federation import federation_server
+
+        if json:
+            raise FedpubError("--live and --json contradict each other; leave one of them out")
+        return serve(federation_server(folder, port or 0))
+    if port is not None:
+        raise FedpubError(f"--port {port} is for the live page; add --live")
     found = status_of(folder)
     updated = found.pop("updated")
     if as_json(found, json):
-        return
+        return None
     console = Console(highlight=False)
     seconds = "" if updated is None else f", {time.time() - updated:.0f} s ago"
     console.print(f"{found['method']}, {found['state']}: round {found['round']} of {found['rounds']}{seconds}")
@@ -224,6 +262,7 @@ def status(folder: Path = Path("coordinator"), json: bool = False) -> None:
         ]
         table.add_row(*map(Text, map(str, words)))  # no markup: some of the text comes from sites
     console.print(table)
+    return None
 
 
 def local(
@@ -247,7 +286,7 @@ def local(
     from fedpub.flower.local import deploy_local
 
     terms.check()
-    wanted, tell = replace(experiment, clients=sites), _teller(json)
-    with progress(quiet, verbose) as bar:
-        found = deploy_local(wanted, out, terms, data_root, bar.on_round, lambda event: tell(_line(event)))
+    wanted, tell = replace(experiment, clients=sites), Lines(False, say if json else _print)
+    with terminable(), progress(quiet, verbose) as bar:
+        found = deploy_local(wanted, out, terms, data_root, bar.on_round, tell.on_event)
     show_result(found, json)

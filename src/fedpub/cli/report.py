@@ -11,6 +11,7 @@ import tyro
 
 from fedpub.cli.show import as_json
 from fedpub.core.files import write_text
+from fedpub.core.serving import Server
 from fedpub.errors import FedpubError
 from fedpub.report import tables
 from fedpub.report.live import server
@@ -71,10 +72,15 @@ def watch(dir: tyro.conf.Positional[Path], port: int = 0) -> None:
         dir: Run directory, or a folder that holds some.
         port: Port on 127.0.0.1; 0 for a free one.
     """
+    serve(server([dir], port))
+
+
+def serve(server: Server) -> None:
+    """Show the address and serve until Ctrl-C."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also if it was ignored before, as in a script with &
-    with server([dir], port) as serving:
+    with server as serving:
         try:
-            print(f"http://127.0.0.1:{serving.server_address[1]}/  (Ctrl-C ends it)", flush=True)
+            print(f"http://127.0.0.1:{serving.port}/  (Ctrl-C ends it)", flush=True)
             serving.serve_forever(poll_interval=0.1)
         except KeyboardInterrupt:
             print()

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json as spelling
-import signal
 import sys
 from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
-from types import FrameType
 
 from rich.console import Console
 from rich.table import Table
 
+from fedpub.cli.ending import terminable
+from fedpub.cli.lines import Lines
 from fedpub.cli.show import as_json, wide_console
 from fedpub.errors import FedpubError
 
@@ -62,10 +62,12 @@ def start(
     device: str | None = None,
     once: bool = False,
     wait: bool = True,
+    monitor: str | None = None,
+    log_json: bool = False,
 ) -> None:
-    """Take part in the coordinator's runs until ended; after a restart the site resumes.
+    """Take part in the coordinator's runs until ended; after a restart the site resumes. SIGTERM ends it with status 0.
 
-    Example: fedpub site start --folder hospital-a
+    Example: fedpub site start --folder hospital-a --monitor 9464
 
     Args:
         folder: Folder of the site. (default: the folder named after the site)
@@ -76,10 +78,14 @@ def start(
         device: Where the site computes from now on: cpu, or cuda for its GPU. (default: cpu, or as in the last start)
         once: Exit after one finished run.
         wait: Waiting for a coordinator that cannot be reached; without it, an error.
+        monitor: PORT or HOST:PORT for /healthz and /metrics; a port alone is on 127.0.0.1.
+        log_json: Every line as a JSON object, for programs that collect logs.
     """
     from fedpub.core.private import owner_only, tighten
     from fedpub.experiment.checks import checked_device
+    from fedpub.flower.monitor import Monitor
     from fedpub.flower.site import run_site
+    from fedpub.flower.site_view import SiteView
     from fedpub.flower.sites import SiteConfig, agree
 
     if folder is None and id is None:
@@ -92,21 +98,21 @@ def start(
     moved = SiteConfig(config.id, coordinator or config.coordinator, place_of_graph, device or config.device)
     checked_device(moved.device)
 
-    def end(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    with owner_only():
-        if said := tighten(place):
-            print(said, flush=True)
-        if moved != config:
-            moved.save(place)
-        if experiment is not None:
-            agree(place, experiment)
-        signal.signal(signal.SIGTERM, end)  # systemd ends services with it: the coordinator is notified
-        try:
-            run_site(place, lambda line: print(line, flush=True), once=once, wait=wait)
-        except KeyboardInterrupt:
-            print("ended; the site's state is in its folder")
+    tell = Lines(log_json, lambda line: print(line, flush=True), site=config.id)
+    view = SiteView(tell.on_answer)
+    try:
+        with terminable(), owner_only(), Monitor(monitor, view) as watched:
+            if said := tighten(place):
+                tell(said, "permissions")
+            if moved != config:
+                moved.save(place)
+            if experiment is not None:
+                agree(place, experiment)
+            if watched.place:
+                tell(f"monitor: {watched.place}", "monitor")
+            run_site(place, tell, once=once, wait=wait, view=view)
+    except KeyboardInterrupt:
+        tell("ended; the site's state is in its folder", "ended")
 
 
 def join(folder: Path, wait: bool = True, json: bool = False) -> None:

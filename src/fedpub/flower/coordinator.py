@@ -17,11 +17,12 @@ from fedpub.core.printable import printable
 from fedpub.errors import FedpubError
 from fedpub.federation.joining import check_joinable
 from fedpub.federation.known import SITES
+from fedpub.flower.coordinator_view import CoordinatorView
 from fedpub.flower.folder import CoordinatorConfig, CoordinatorFolder
 from fedpub.flower.keys import check_certificate, read_admitted
 from fedpub.flower.processes import require_flower
 from fedpub.runs.loop import OnRound
-from fedpub.store.directory import RunDirectory
+from fedpub.store.directory import RunDirectory, read_rows
 from fedpub.store.record import Row
 
 APP = """\
@@ -98,6 +99,9 @@ class Watchdog:
     def moved(self) -> None:
         self._moved = time.monotonic()
 
+    def last_moved(self) -> float:
+        return self._moved
+
     def _watch(self) -> None:
         while not self._ended.wait(min(10.0, self._seconds / 4)):
             if time.monotonic() - self._moved > self._seconds:
@@ -108,7 +112,9 @@ class Watchdog:
 class Running:
     """A running coordinator: a context manager that opens its gate and closes it."""
 
-    def __init__(self, path: Path, resume: bool = False, joins: bool = False) -> None:
+    def __init__(
+        self, path: Path, resume: bool = False, joins: bool = False, view: CoordinatorView | None = None
+    ) -> None:
         require_flower()
         self.folder, self.config = CoordinatorFolder(path.resolve()), CoordinatorConfig.load(path)
         check_run(self.folder, self.config, resume, joins)
@@ -118,6 +124,9 @@ class Running:
             raise FedpubError(f"{self.folder.admitted} admits no site; add one with fedpub coordinator admit")
         self._warnings: list[dict[str, Any]] = []
         self._stack = ExitStack()
+        self._view = view or CoordinatorView()
+        rows = read_rows(self.folder.out(self.config))
+        self._view.begin(self.config.experiment.method, self.config.experiment.resolve().rounds, rows)
 
     def __enter__(self) -> Running:
         from fedpub.flower.admission import Admission
@@ -131,6 +140,7 @@ class Running:
             largest = self.config.terms.max_message * 2**20
             self.post = Post(self.config.bind, self.config.port, self.folder.path, largest)
             stack.enter_context(self.post)
+            self._view.state, self._view.is_serving = "waiting", self.post.is_serving
             self._stack = stack.pop_all()
         return self
 
@@ -145,10 +155,15 @@ class Running:
         """Wait for the end of the run; returns the summary."""
         from fedpub.flower.server import play_rounds, serve_joins
 
-        on_line = on_event or (lambda _: None)
+        def on_line(event: dict[str, Any]) -> None:
+            self._view.on_event(event)
+            if on_event:
+                on_event(event)
+
         for warning in self._warnings:
             on_line(warning)
         with Watchdog(self.config.terms.deadline + STUCK, self._end_stuck) as self._watchdog:
+            self._view.watch(self._watchdog.last_moved, self.config.terms.deadline + STUCK)
             try:
                 if self._joins:
                     return serve_joins(
@@ -182,6 +197,7 @@ class Running:
 
     def _progressed(self, row: Row, rounds: int, on_round: OnRound | None) -> None:
         self._watchdog.moved()
+        self._view.on_round(row)
         if on_round:
             on_round(row, rounds)
 
@@ -192,13 +208,20 @@ class Running:
     def _exchange(self, sites: dict[int, str]) -> Any:
         from fedpub.flower.exchange import FlowerExchange
 
-        return FlowerExchange(
+        def present() -> dict[int, Any]:
+            there = self.post.present(sites)
+            self._view.on_presence(len(there), sites.values(), self._admission.now().values())
+            self._view.on_gate(self.post.strangers, self.post.refused)
+            return there
+
+        exchange = FlowerExchange(
             self.post,
-            lambda: self.post.present(sites),
+            present,
             again=math.inf,  # the mailboxes see to it
             alive=self._alive,
             is_member=lambda client: self._is_admitted(sites[client]),
         )
+        return self._view.counted(exchange)
 
     def _is_admitted(self, site: str) -> bool:
         return site in self._admission.now().values()

@@ -18,6 +18,7 @@ from fedpub.experiment import Experiment, Plan
 from fedpub.federation.requests import Terms
 
 CONFIG = "coordinator.json"
+LOOKS = 5  # attempts to lock the folder
 
 
 @dataclass(frozen=True)
@@ -104,8 +105,11 @@ class CoordinatorFolder:
     def in_use(self) -> Iterator[None]:
         """Only one process at a time coordinates; the system releases the lock however the process ends."""
         with self._lock.open("ab") as file:
-            if not _is_locked_by_us(file):
-                raise FedpubError(f"a coordinator is already running in {self.path}; stop it first")
+            tries = 0
+            while not _is_locked_by_us(file):  # a look at the status has the lock for an instant
+                if (tries := tries + 1) > LOOKS:
+                    raise FedpubError(f"a coordinator is already running in {self.path}; stop it first")
+                time.sleep(0.02)
             yield
 
     def is_in_use(self) -> bool:

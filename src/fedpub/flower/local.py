@@ -86,8 +86,9 @@ def deploy_local(
         if out is not None:
             base = out / "deployment"
         coordinator, sites = lay_out(base, ready, plan, terms, place)
-        processes = start_sites(sites)
+        processes: list[subprocess.Popen[bytes]] = []
         stack.callback(stop, processes)
+        processes.extend(map(start_site, sites))
         with Running(coordinator) as running:
             summary = running.wait(on_round, on_event)
         _collect_models(RunDirectory(place), sites, summary, plan)

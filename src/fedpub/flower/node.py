@@ -41,6 +41,7 @@ LARGEST = 2**31  # bytes of a message
 RESPONSE = 2**26  # of one response: objects are at most 5 MiB
 HEARTBEAT = 20  # seconds; a node counts as absent after missing two of them
 TIMEOUT = 30.0
+LEAVE = 3.0  # when the site ends: less than a supervisor waits before it kills
 KEPT = 240.0  # seconds that an unused connection is kept: a new one may find the coordinator's port crowded
 TRIES, TRY = 50, 0.2  # attempts to get an object that has not arrived yet, and seconds between them
 
@@ -100,12 +101,13 @@ class Node:
 
     def __exit__(self, *problem: object) -> None:
         self._ended.set()
+        self._line.http.timeout = httpx.Timeout(LEAVE)
         if self._number is not None:
             with contextlib.suppress(Exception):  # the coordinator may be gone, and the node ends anyway
                 self._fleet.DeactivateNode(DeactivateNodeRequest(node_id=self._number.node_id))
         self._line.http.close()
         self._fleet.close()
-        self._beating.join(TIMEOUT)
+        self._beating.join(LEAVE)
 
     def _beat(self) -> None:
         """Send heartbeats, even while a message is answered, which may take minutes."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from fedpub.core.printable import printable
 from fedpub.errors import FedpubError
@@ -13,15 +13,23 @@ from fedpub.federation.wire import Envelope, encode
 from fedpub.flower.keys import private_key, public_line
 from fedpub.flower.preflight import UnreachableError, check_coordinator, context_of
 from fedpub.flower.processes import require_flower
+from fedpub.flower.site_view import SiteView
 from fedpub.flower.sites import AUTHORITY, SiteConfig, open_site
 
 AGAIN = 1.0  # seconds before an unreachable coordinator is tried again
 PAUSE = 0.2  # seconds from one request for messages to the next; the coordinator's gate holds it until one comes
 
 
-def run_site(path: Path, say: Callable[[str], None], *, once: bool = False, wait: bool = True) -> None:
+class Say(Protocol):
+    """Shows a line; `event` is a name for what happened, for programs that read logs."""
+
+    def __call__(self, line: str, event: str = ...) -> object: ...
+
+
+def run_site(path: Path, say: Say, *, once: bool = False, wait: bool = True, view: SiteView | None = None) -> None:
     """Take part until the process ends or, with `once`, until the run is finished."""
     require_flower()
+    view = view or SiteView()
     from fedpub.flower.logs import log_to
     from fedpub.flower.node import ConnectionTroubleError, Node
 
@@ -31,24 +39,26 @@ def run_site(path: Path, say: Callable[[str], None], *, once: bool = False, wait
     log_to(path / "logs" / "node.log")
     _introduce(config, path, say, wait)
     said = f"connected to {config.coordinator}"
-    say(f"site {config.id}: {said}")
+    say(f"site {config.id}: {said}", "connected")
+    view.contact(True)
     with Node(config.coordinator, context_of(path / AUTHORITY), private_key(config.key(path))) as node:
         while not (once and site.finished):
             asked = time.monotonic()
             try:
                 got = node.next_message()
                 if got is not None:
-                    answer = answered(site, got[1])
+                    answer = view.timed(got[1], lambda data: answered(site, data))
                     if site.news:
-                        say(f"site {config.id}: {printable(site.news)}")
+                        say(f"site {config.id}: {printable(site.news)}", "news")
                         site.news = ""
                     node.reply(got[0], answer)
-                now, pause = f"connected to {config.coordinator}", 0.0 if got else PAUSE
+                now, pause, works = f"connected to {config.coordinator}", 0.0 if got else PAUSE, True
             except ConnectionTroubleError as error:
-                now, pause = _trouble(config, path) or str(error), AGAIN
+                now, pause, works = _trouble(config, path) or str(error), AGAIN, False
+            view.contact(works)
             if now != said:
                 said = now
-                say(f"site {config.id}: {said}")
+                say(f"site {config.id}: {said}", "connected" if works else "trouble")
             if not (once and site.finished):
                 time.sleep(max(0.0, asked + pause - time.monotonic()))
 
@@ -71,7 +81,7 @@ def _trouble(config: SiteConfig, path: Path) -> str | None:
     return None
 
 
-def _introduce(config: SiteConfig, path: Path, say: Callable[[str], None], wait: bool) -> None:
+def _introduce(config: SiteConfig, path: Path, say: Say, wait: bool) -> None:
     """Check that the coordinator is the right one, and admits this site under its name."""
     waiting = False
     while True:
@@ -82,7 +92,7 @@ def _introduce(config: SiteConfig, path: Path, say: Callable[[str], None], wait:
             if not wait:
                 raise
             if not waiting:
-                say(f"site {config.id}: {error}; waiting for it")
+                say(f"site {config.id}: {error}; waiting for it", "waiting")
             waiting = True
             time.sleep(AGAIN)
     if name != config.id:

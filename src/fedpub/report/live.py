@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from fedpub.core.serving import Answer, Server
 from fedpub.errors import FedpubError
 from fedpub.report.load import load, run_directories
 from fedpub.report.page import dumped, page
 from fedpub.report.payload import payload
 from fedpub.runs.sweep import SWEEP
 from fedpub.store.directory import FILES
-
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 class Source:
@@ -53,57 +49,26 @@ def _fingerprint(folders: Sequence[Path]) -> list[tuple[str, int, int]]:
     return found
 
 
-def server(folders: Sequence[Path], port: int = 0) -> ThreadingHTTPServer:
-    """A server on 127.0.0.1, ready to serve; port 0 picks a free port."""
+def server(folders: Sequence[Path], port: int = 0) -> Server:
+    """A server of the page on 127.0.0.1, ready to serve; port 0 picks a free port."""
     source = Source(folders)
+    return serving(lambda: page(source.now()), source.now, port)
 
-    class Handler(BaseHTTPRequestHandler):
-        server_version, sys_version = "fedpub", ""
 
-        def do_GET(self) -> None:
-            # DNS rebinding: a foreign page whose name resolves to this machine sends that name as the host; refuse it.
-            if not _is_loopback(self.headers.get("Host", "")):
-                return self._answer(HTTPStatus.FORBIDDEN, "text/plain", "this server answers to loopback names only\n")
-            try:
-                path = self.path.partition("?")[0]
-                if path == "/":
-                    return self._answer(HTTPStatus.OK, "text/html", page(source.now()))
-                if path == "/data.json":
-                    return self._answer(HTTPStatus.OK, "application/json", dumped(source.now()))
-            except FedpubError as error:
-                return self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", f"{error}\n")
-            return self._answer(HTTPStatus.NOT_FOUND, "text/plain", "there is / and /data.json\n")
+def serving(whole: Callable[[], str], data: Callable[[], dict[str, Any]], port: int) -> Server:
+    """A server on 127.0.0.1 of a page and of the data that it asks for again and again."""
 
-        do_HEAD = do_GET
-
-        def _answer(self, status: HTTPStatus, kind: str, text: str) -> None:
-            body = text.encode()
-            tag = f'"{hashlib.sha256(body).hexdigest()[:16]}"'
-            same = status == HTTPStatus.OK and self.headers.get("If-None-Match") == tag
-            self.send_response(HTTPStatus.NOT_MODIFIED if same else status)
-            self.send_header("ETag", tag)
-            self.send_header("Cache-Control", "no-store")
-            self.send_header("X-Content-Type-Options", "nosniff")
-            self.send_header("Content-Type", f"{kind}; charset=utf-8")
-            self.send_header("Content-Length", "0" if same else str(len(body)))
-            self.end_headers()
-            if not same and self.command != "HEAD":
-                with contextlib.suppress(ConnectionError):  # the browser has disconnected
-                    self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            """Do nothing: the terminal shows only the address."""
+    def answer(path: str) -> Answer | None:
+        try:
+            if path == "/":
+                return Answer("text/html", whole())
+            if path == "/data.json":
+                return Answer("application/json", dumped(data()))
+        except FedpubError as error:
+            return Answer("text/plain", f"{error}\n", HTTPStatus.SERVICE_UNAVAILABLE)
+        return None
 
     try:
-        made = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        return Server(answer, port=port)
     except (OSError, OverflowError) as error:
         raise FedpubError(f"`port={port}` cannot be used ({error}); leave it out to use a free port") from error
-    made.daemon_threads = True
-    return made
-
-
-def _is_loopback(host: str) -> bool:
-    name, colon, port = host.rpartition(":")
-    if not colon or not port.isdigit():
-        name = host
-    return name.lower() in LOOPBACK

@@ -9,15 +9,21 @@ from typing import Any
 from fedpub.report.style import DARK_COLOURS, colour_variables
 
 
-def page(data: dict[str, Any]) -> str:
-    """The page. Names chosen by users appear only in the data, and are displayed as text, never as markup."""
+def page(data: dict[str, Any], name: str = "page") -> str:
+    """The page of this name: NAME.html and NAME.js, with the style and the tools of all pages.
+
+    Names chosen by users appear only in the data, and are displayed as text, never as markup.
+    """
     parts = resources.files("fedpub.report")
-    template, style, script = (
-        parts.joinpath(name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "page.js")
+    template, own, style, tools = (
+        parts.joinpath(file).read_text(encoding="utf-8")
+        for file in (f"{name}.html", f"{name}.js", "page.css", "tools.js")
     )
     style = style.replace("/* light */", colour_variables()).replace("/* dark */", colour_variables(DARK_COLOURS))
     # The data is inserted last, so that a placeholder inside it is not replaced.
-    filled = template.replace("/* page.css */", style).replace("/* page.js */", script)
+    filled = template.replace("/* style */", style).replace(
+        "/* script */", f'"use strict";\n(() => {{\n{tools}\n{own}}})();'
+    )
     return filled.replace("/* data */", embedded(data))
 
 
