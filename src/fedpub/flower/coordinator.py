@@ -16,6 +16,7 @@ from fedpub.core.printable import printable
 from fedpub.errors import FedpubError
 from fedpub.federation.joining import check_joinable
 from fedpub.federation.known import SITES
+from fedpub.federation.logged import Keys
 from fedpub.flower.folder import CoordinatorConfig, CoordinatorFolder
 from fedpub.flower.keys import check_certificate, read_admitted
 from fedpub.flower.processes import require_flower
@@ -164,6 +165,7 @@ class Running:
                         lambda site: bool(self._present({0: site})),
                         lambda site: self._exchange({0: site}),
                         on_line,
+                        self._keys,
                     )
                 return play_rounds(
                     self.folder,
@@ -172,6 +174,7 @@ class Running:
                     lambda row, rounds: self._progressed(row, rounds, on_round),
                     on_line,
                     self._is_admitted,
+                    self._keys,
                 )
             except FedpubError:
                 raise
@@ -205,6 +208,13 @@ class Running:
             alive=self._alive,
             is_member=lambda client: self._is_admitted(sites[client]),
         )
+
+    @property
+    def _keys(self) -> Keys:
+        """For the countersignatures of sites: the keys by which they are admitted now."""
+        from fedpub.flower.countersign import verify
+
+        return Keys(lambda site: {name: key for key, name in self._admission.now().items()}.get(site), verify)
 
     def _is_admitted(self, site: str) -> bool:
         return site in self._admission.now().values()

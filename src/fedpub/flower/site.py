@@ -8,8 +8,12 @@ from pathlib import Path
 
 from fedpub.core.printable import printable
 from fedpub.errors import FedpubError
+from fedpub.federation.journal import FILE as LOG
+from fedpub.federation.journal import Journal
+from fedpub.federation.logged import SiteLog
 from fedpub.federation.site import Site
 from fedpub.federation.wire import Envelope, encode
+from fedpub.flower.countersign import signer
 from fedpub.flower.keys import private_key, public_line
 from fedpub.flower.preflight import UnreachableError, check_coordinator, context_of
 from fedpub.flower.processes import require_flower
@@ -28,17 +32,20 @@ def run_site(path: Path, say: Callable[[str], None], *, once: bool = False, wait
     path = path.resolve()
     config, site = SiteConfig.load(path), open_site(path)
     site.source  # noqa: B018 - unreadable data is an error now, not in the first round
+    site.limits.now()  # and so is a policy that cannot be read
     log_to(path / "logs" / "node.log")
     _introduce(config, path, say, wait)
     said = f"connected to {config.coordinator}"
     say(f"site {config.id}: {said}")
     pause = FIRST_PAUSE
-    with Node(config.coordinator, context_of(path / AUTHORITY), private_key(config.key(path))) as node:
+    key = private_key(config.key(path))
+    log = SiteLog(Journal(path / LOG), config.id, signer(key))
+    with Node(config.coordinator, context_of(path / AUTHORITY), key) as node:
         while not (once and site.finished):
             try:
                 got = node.next_message()
                 if got is not None:
-                    answer = answered(site, got[1])
+                    answer = log.answer(got[1], lambda data: answered(site, data))
                     if site.news:
                         say(f"site {config.id}: {printable(site.news)}")
                         site.news = ""
