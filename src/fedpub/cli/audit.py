@@ -45,13 +45,12 @@ def verify(folder: tyro.conf.Positional[Path], against: Path | None = None, json
     defect = next((f"{log.path}: {log.defect}" for log in logs if log.defect), None)
     both: Compared | None = None
     if against is not None and defect is None:
-        by_end = {log.end: log.path for log in logs}
-        if by_end.keys() != {"coordinator", "site"}:
-            raise FedpubError(
-                f"`against={against}` is not the log of the other end; give a coordinator's log and a site's, "
-                "each with at least one line"
-            )
-        both = compared(by_end["coordinator"], by_end["site"])
+        first, second = logs
+        if first.end is not None and first.end == second.end:
+            raise FedpubError(f"`against={against}` is the log of a {second.end}, too; give that of the other end")
+        if first.end == "site" or second.end == "coordinator":  # a log without lines is of neither
+            first, second = second, first
+        both = compared(first.path, second.path)
         defect = both.defect
     if not as_json({"intact": defect is None, "defect": defect, "logs": logs, "both": both}, json):
         _show_verified(logs, both, defect)

@@ -43,7 +43,7 @@ class Policy:
             raise _outside("methods", f"the method {experiment.method}", _list(self.methods))
         extra = sorted(plan.algorithm.uploads - {*self.uploads}) if self.uploads is not None else []
         if self.uploads is not None and extra:
-            raise _outside("uploads", f"{experiment.method}, which sends {_list(extra)}", _list(self.uploads))
+            raise _outside("uploads", f"sending {_list(extra)} with {experiment.method}", _list(self.uploads))
         if self.min_other_sites is not None and sites - 1 < self.min_other_sites:
             raise _outside("min_other_sites", f"a run with {sites - 1} other sites", str(self.min_other_sites))
         if self.precisions is not None and precision not in self.precisions:
@@ -128,7 +128,7 @@ def check_agreed(asked: Experiment, agreed: Experiment | None) -> None:
 
 
 def _outside(setting: str, what: str, limit: object) -> FedpubError:
-    return FedpubError(f"{what} is outside this site's policy, whose {setting} is {limit}; only its owner changes it")
+    return FedpubError(f"{what} is outside this site's policy ({setting}: {limit}), which only its owner can change")
 
 
 def _list(names: Any) -> str:
