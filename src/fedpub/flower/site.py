@@ -33,13 +33,13 @@ def run_site(path: Path, say: Callable[[str], None], *, once: bool = False, wait
     config, site = SiteConfig.load(path), open_site(path)
     site.source  # noqa: B018 - unreadable data is an error now, not in the first round
     site.limits.now()  # and so is a policy that cannot be read
+    key = private_key(config.key(path))
+    log = SiteLog(Journal(path / LOG), config.id, signer(key))
     log_to(path / "logs" / "node.log")
     _introduce(config, path, say, wait)
     said = f"connected to {config.coordinator}"
     say(f"site {config.id}: {said}")
     pause = FIRST_PAUSE
-    key = private_key(config.key(path))
-    log = SiteLog(Journal(path / LOG), config.id, signer(key))
     with Node(config.coordinator, context_of(path / AUTHORITY), key) as node:
         while not (once and site.finished):
             try:
