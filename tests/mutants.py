@@ -1937,6 +1937,13 @@ TABLE = (
         "flower/test_audit.py::test_a_site_does_not_start_with_a_policy_that_cannot_be_read",
     ),
     M(
+        "site-is-made-without-a-policy",
+        "flower/setup.py",
+        "    Policy().save(folder)  # all settings by name, so that the owner sees what can be limited\n",
+        "",
+        "flower/test_deployment.py::test_the_examples_of_the_verbs",
+    ),
+    M(
         "agreed-experiment-lost",
         "flower/sites.py",
         "    replace(policy, experiment=agreed).save(folder)\n",

@@ -26,7 +26,7 @@ from fedpub.federation.countersigned import MAGIC, wrapped
 from fedpub.federation.journal import START, chained, lines
 from fedpub.federation.policy import FILE, Policy
 from fedpub.federation.requests import Terms
-from fedpub.federation.wire import decode
+from fedpub.federation.wire import Envelope, decode, encode
 from fedpub.flower import app
 from fedpub.flower import site as sites
 from fedpub.flower.coordinator import Running
@@ -35,6 +35,7 @@ from fedpub.flower.folder import CoordinatorFolder
 from fedpub.flower.keys import fingerprint, make_site_key, private_key, read_admitted
 from fedpub.flower.local import lay_out
 from fedpub.flower.server import coordinate
+from fedpub.flower.site import run_site
 from fedpub.flower.sites import AGREED, open_site
 from small import refused
 
@@ -242,6 +243,32 @@ def test_a_run_outside_the_policy_of_a_site_does_not_begin(deployed, capsys):
     assert main(["site", "audit", "--folder", str(deployed.sites[1]), "--json"]) == 0
     (refusal,) = json.loads(capsys.readouterr().out)["log"]["refusals"]
     assert (refusal["times"], refusal["reason"].startswith("a run with 1 other sites")) == (1, True)
+
+
+def test_a_site_whose_disk_is_full_sends_nothing_and_ends_with_a_sentence(deployed, monkeypatch):
+    site, write = deployed.sites[0], sites.Journal.write
+
+    def full(self, entries, durable=True):
+        if entries[0]["direction"] == "out" and entries[0]["at"] == "site":
+            raise FedpubError("no message leaves without its line")
+        return write(self, entries, durable)
+
+    class Line:
+        """A connection on which a message waits, and nothing may leave."""
+
+        __enter__, __exit__ = (lambda self: self), (lambda *_: None)
+
+        def next_message(self):
+            return None, encode(Envelope("hello", {"run": "0" * 16}))
+
+        def reply(self, received, answer):
+            pytest.fail("an answer has left")
+
+    monkeypatch.setattr(sites.Journal, "write", full)
+    monkeypatch.setattr(sites, "_introduce", lambda *_: None)
+    monkeypatch.setattr("fedpub.flower.node.Node", lambda *_: Line())
+    with pytest.raises(FedpubError, match="no message leaves"):
+        run_site(site, deployed.said.append, once=True)
 
 
 # Without keys
