@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: demo test test-slow mutants docs wheel-test lint format clean
+.PHONY: demo test test-slow mutants docs wheel-test lock lint format clean
 
 demo: $(INSTALLED)
 	$(BIN)/fedpub demo
@@ -32,6 +32,10 @@ wheel-test:
 docs: $(INSTALLED)
 	$(BIN)/python docs/generate.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# The hashes of what a coordinator or a site installs, after a change of constraints.txt; asks the package index.
+lock: $(INSTALLED)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python requirements/lock.py
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

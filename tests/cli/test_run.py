@@ -21,7 +21,7 @@ import torch
 
 import fedpub
 from fedpub.cli import main
-from fedpub.core.files import read_tensors
+from fedpub.core.tensor_files import read_tensors
 from fedpub.data.graph import Graph
 from fedpub.data.synthetic import Communities, communities_graph
 from fedpub.errors import FedpubError, Note

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedpub.core.files import read_tensors, write_tensors
+from fedpub.core.tensor_files import read_tensors, write_tensors
 from fedpub.errors import FedpubError
 
 CONTENT = {

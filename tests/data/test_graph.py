@@ -11,8 +11,8 @@ from hypothesis.extra.numpy import arrays
 from torch_geometric.data import Data
 from torch_geometric.transforms import NormalizeFeatures
 
-from fedpub.core.files import read_tensors, write_tensors
 from fedpub.core.sparse import from_scipy, to_scipy
+from fedpub.core.tensor_files import read_tensors, write_tensors
 from fedpub.data.graph import Graph, induced_edges, largest_component, row_normalised, undirected
 from fedpub.errors import FedpubError
 

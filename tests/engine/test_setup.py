@@ -17,8 +17,8 @@ import torch
 
 from fedpub.algorithms import METHODS, Algorithm, FedAvg, FedGNN, FedSage, Local
 from fedpub.algorithms.protocol import NeedsSetup
-from fedpub.core.files import read_tensors, write_tensors
 from fedpub.core.message import Message
+from fedpub.core.tensor_files import read_tensors, write_tensors
 from fedpub.core.tree import State, apart, pack, together
 from fedpub.data.clients.subgraph import Added, Subgraph
 from fedpub.data.synthetic import Communities, communities_graph

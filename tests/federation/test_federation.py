@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedpub.core.files import read_tensors
 from fedpub.core.message import Message
+from fedpub.core.tensor_files import read_tensors
 from fedpub.data.clients.subgraph_files import write_subgraph
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment

@@ -364,11 +364,13 @@ def test_the_policy_is_shown_and_changed(deployed, tmp_path, capsys):
 def test_a_site_does_not_start_with_a_policy_that_cannot_be_read(deployed, capsys):
     (deployed.sites[0] / FILE).write_text('{"method": null}')
     words = ["site", "start", "--folder", str(deployed.sites[0]), "--no-wait"]
-    assert "unknown setting 'method': did you mean methods" in refused(words, capsys)
+    assert main(words) == 2
+    assert "unknown setting 'method': did you mean methods" in capsys.readouterr().err
 
 
 def test_a_log_whose_end_was_changed_is_not_continued(deployed, capsys):
     entry = {"line": 1}
     (deployed.sites[0] / LOG).write_bytes(chained(1, entry, START)[0])
     words = ["site", "start", "--folder", str(deployed.sites[0]), "--no-wait"]
-    assert "fedpub audit verify" in refused(words, capsys)
+    assert main(words) == 2
+    assert "fedpub audit verify" in capsys.readouterr().err

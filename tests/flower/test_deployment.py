@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import httpx
 import pytest
 import torch
 
@@ -207,7 +206,7 @@ def gate(tmp_path) -> Iterator[Gate]:
     coordinator, site = tmp_path / "coordinator", tmp_path / "site"
     make_authority(coordinator)
     make_certificate(coordinator, ["localhost"])
-    with Gate("127.0.0.1", 0, httpx.MockTransport(lambda _: httpx.Response(503)), coordinator) as made:
+    with Gate("127.0.0.1", 0, lambda *_: pytest.fail("nothing is delivered"), coordinator) as made:
         own = prepare(Experiment(clients=2).resolve()).federation.subgraphs[0]
         write_subgraph(site / "piece.safetensors", own, tuple("01234"))
         config = SiteConfig("a", f"127.0.0.1:{made.port}", "")

@@ -1,9 +1,11 @@
-"""Flower's link inside the coordinator, and sites as its nodes: real TLS and keys, in one process where it will do."""
+"""The mailboxes behind the gate, and sites as nodes: real TLS and keys, in one process where it will do."""
 
 from __future__ import annotations
 
 import errno
+import itertools
 import json
+import math
 import os
 import shutil
 import ssl
@@ -21,12 +23,31 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedpub[deploy]'")
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app.message import remove_content_from_message
+from flwr.common.serde import message_to_proto
+from flwr.proto.fleet_pb2 import (
+    ActivateNodeRequest,
+    PullMessagesRequest,
+    PullMessagesResponse,
+    PushMessagesRequest,
+    PushMessagesResponse,
+)
+from flwr.proto.message_pb2 import (
+    ObjectTree,
+    PullObjectRequest,
+    PullObjectResponse,
+    PushObjectRequest,
+    PushObjectResponse,
+)
+from flwr.proto.node_pb2 import Node as NodeNumber
 from flwr.supercore.inflatable.inflatable_object import get_object_id
+from flwr.supernode.fleet_http_client import FleetHttpClient
 from hypothesis import given
 from hypothesis import strategies as st
 from test_deployment import wait_for
 from test_federation import assert_same_rows
+from test_gate import signed
 
 from fedpub.cli import main
 from fedpub.core.printable import printable
@@ -39,7 +60,8 @@ from fedpub.federation.requests import Terms
 from fedpub.federation.wire import Envelope, decode, encode
 from fedpub.flower import coordinator as coordinating
 from fedpub.flower import gate as gates
-from fedpub.flower.admission import Admission
+from fedpub.flower import link as links
+from fedpub.flower.connection import HttpError
 from fedpub.flower.coordinator import Running, Watchdog
 from fedpub.flower.exchange import (
     BYTES,
@@ -55,6 +77,7 @@ from fedpub.flower.folder import CoordinatorConfig, CoordinatorFolder
 from fedpub.flower.gate import Gate
 from fedpub.flower.keys import admit, make_authority, make_certificate, make_site_key, private_key, read_admitted
 from fedpub.flower.link import Link
+from fedpub.flower.lobby import Limits
 from fedpub.flower.local import lay_out, start_site
 from fedpub.flower.node import ConnectionTroubleError, Node, _Line
 from fedpub.flower.preflight import context_of
@@ -79,14 +102,52 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+class Mailboxes:
+    """A gate with its mailboxes in this process, as `Post` has them in another."""
+
+    def __init__(self, folder: Path, port: int, **limits) -> None:
+        self.answers: dict[str, bytes | None] = {}
+        self.link = Link(self.answers.__setitem__, LARGEST, folder)
+        self.gate = Gate("127.0.0.1", port, self.link.serve, folder, Limits(**limits))
+        self._numbers = itertools.count()
+
+    def done(self, what):
+        """What the thread of the gate returns: all mailboxes belong to it."""
+        found, ended = [], threading.Event()
+        self.gate.call(lambda: (found.append(what()), ended.set()))
+        assert ended.wait(60)
+        return found[0]
+
+    def present(self) -> dict[int, Present]:
+        admitted = dict.fromkeys(self.gate.admission.now().values())
+        there = self.done(lambda: self.link.present(admitted))
+        return {client: Present(there[site]) for client, site in enumerate(SITES) if site in there}
+
+    def send(self, node: int, data: bytes, ttl: float) -> str | None:
+        number = str(next(self._numbers))
+        return number if self.done(lambda: self.link.send(node, number, data)) else None
+
+    def replies(self, numbers) -> dict[str, bytes | None]:
+        return {number: self.answers.pop(number) for number in numbers if number in self.answers}
+
+    def forget(self) -> None:
+        self.done(self.link.forget)
+
+    def wait(self, seconds: float) -> None:
+        time.sleep(0.01)
+
+
 @dataclass
 class Federation:
-    """A link behind a gate, and nodes that are made as they are asked for."""
+    """A gate, and nodes that are made as they are asked for."""
 
     folder: Path
-    link: Link
-    gate: Gate
+    post: Mailboxes
     nodes: list[Node] = field(default_factory=list)
+
+    @property
+    def gate(self) -> Gate:
+        return self.post.gate
 
     def node(self, site: str) -> Node:
         key = private_key(self.folder / f"{site}.key")
@@ -95,7 +156,7 @@ class Federation:
         return made
 
     def exchange(self, messages: dict[int, bytes], deadline: float = 60.0) -> dict[int, bytes]:
-        return FlowerExchange(self.link, lambda: self.link.present(dict(enumerate(SITES))))(messages, deadline)
+        return FlowerExchange(self.post, self.post.present, again=math.inf)(messages, deadline)
 
     def later(self, messages: dict[int, bytes], deadline: float = 60.0) -> Later:
         return Later(lambda: self.exchange(messages, deadline))
@@ -123,16 +184,21 @@ class Later:
 
 
 @contextmanager
-def opened(folder: Path, port: int = 0) -> Iterator[Federation]:
-    admission = Admission(folder / "admitted.txt")
-    link = Link(lambda: {site: key for key, site in admission.now().items()}, LARGEST)
-    with Gate("127.0.0.1", port, httpx.ASGITransport(link.app), folder) as gate:
-        made = Federation(folder, link, gate)
+def opened(folder: Path, port: int = 0, **limits) -> Iterator[Federation]:
+    post = Mailboxes(folder, port, **limits)
+    with post.gate:
+        made = Federation(folder, post)
         try:
             yield made
         finally:
             for node in made.nodes:
                 node.__exit__()
+
+
+@pytest.fixture(autouse=True)
+def quick_poll(monkeypatch) -> None:
+    """A site that has nothing to do is told so at once."""
+    monkeypatch.setattr("fedpub.flower.link.LONG_POLL", 0.3)
 
 
 @pytest.fixture
@@ -161,8 +227,8 @@ def test_messages_go_to_their_site_and_come_back(fed):
         assert data == expected
         node.reply(received, data + b"!")
     assert answers.result() == {0: large + b"!", 1: b"to b!"}
-    store = fed.link._state
-    assert (len(store.object_store), store.num_message_ins(), store.num_message_res()) == (0, 0, 0), "nothing stays"
+    boxes = fed.post.link._boxes.values()
+    assert [(box.question, box.answer) for box in boxes] == [(None, None)] * 2, "nothing stays"
 
 
 def test_a_node_that_leaves_after_its_answer_has_answered(fed):
@@ -199,16 +265,102 @@ def test_a_site_outlives_its_coordinator(made):
         assert answers.result() == {0: b"y"}
 
 
-def test_a_coordinator_that_slept_too_long_goes_on(fed):
-    """Flower ends a run whose process is silent for a minute: as if the machine had been suspended."""
+def test_a_message_is_handed_out_as_soon_as_it_is_there(fed, monkeypatch):
+    monkeypatch.setattr("fedpub.flower.link.LONG_POLL", 100.0)
+    a = fed.node("a")
+    waiting = Later(lambda: taken(a))
+    wait_for(lambda: fed.post.present())
+    answers = fed.later({0: b"x"})
+    received, data = waiting.result()
+    a.reply(received, b"y")
+    assert (data, answers.result()) == (b"x", {0: b"y"})
+
+
+def test_a_message_is_handed_out_until_it_is_answered(fed):
+    """Whoever asks has none in hand: its process died, or the answer was lost on its way."""
+    a = fed.node("a")
+    answers = fed.later({0: b"x"})
+    assert [taken(a)[1] for _ in range(3)] == [b"x"] * 3
+    a.reply(taken(a)[0], b"y")
+    assert answers.result() == {0: b"y"}
+    assert a.next_message() is None
+
+
+def test_a_node_of_another_time_is_not_known(fed):
     a = fed.node("a")
     assert a.next_message() is None
-    assert fed.link.present({0: "a"})
-    fed.link._state.finish_task(fed.link._task, "failed", "slept")
+    with pytest.raises(httpx.HTTPStatusError, match="401"):
+        a._fleet.PullMessages(PullMessagesRequest(node=NodeNumber(node_id=a._number.node_id + 1)))
+
+
+def test_an_answer_to_an_earlier_message_is_not_taken(fed):
+    a = fed.node("a")
+    late = fed.later({0: b"x"}, deadline=3.0)
+    received, _ = taken(a)
+    assert late.result() == {}
+    answers = fed.later({0: b"z"})
+    again, data = taken(a)
+    a.reply(received, b"too late")
+    a.reply(again, b"y")
+    assert (data, answers.result()) == (b"z", {0: b"y"})
+
+
+def test_an_answer_that_is_too_large_is_refused_and_forgotten(fed, monkeypatch):
+    monkeypatch.setattr(fed.post.link, "_largest", 100_000)
+    a = fed.node("a")
     answers = fed.later({0: b"x"})
     received, _ = taken(a)
+    with pytest.raises(ConnectionTroubleError, match="413: an answer may have 100000 bytes"):
+        a.reply(received, b"y" * 200_000)
+    a.reply(taken(a)[0], b"y")
+    assert answers.result() == {0: b"y"}
+
+
+def test_a_site_pushes_nothing_that_was_not_asked_for(fed):
+    """Neither without a question, nor more objects than it has named."""
+    a, asked = fed.node("a"), b"x" * 1000
+    answers = fed.later({0: asked})
+    received, _ = taken(a)
+    wanted, pushed = "f" * 64, a._fleet.PushObject
+    about = {"node": a._number, "run_id": 1, "session_id": "s"}
+    assert not pushed(PushObjectRequest(**about, object_id=wanted, object_content=b"x")).stored
     a.reply(received, b"y")
     assert answers.result() == {0: b"y"}
+    assert not pushed(PushObjectRequest(**about, object_id=wanted, object_content=b"x")).stored
+    tree = ObjectTree(object_id="0" * 64, children=[ObjectTree(object_id=f"{n:064x}") for n in range(1, 5000)])
+    answers = fed.later({0: asked})
+    received, _ = taken(a)
+    reply = Message(packed(b"y"), reply_to=received)
+    reply.metadata.__dict__["_message_id"] = "0" * 64
+    pushes = PushMessagesRequest(node=a._number, message_object_trees=[tree])
+    pushes.messages_list.append(message_to_proto(remove_content_from_message(reply)))
+    with pytest.raises(httpx.HTTPStatusError, match="400"):
+        a._fleet.PushMessages(pushes)
+    del pushes.message_object_trees[:]
+    pushes.message_object_trees.append(ObjectTree(object_id="0" * 64))
+    assert a._fleet.PushMessages(pushes).objects_to_push == ["0" * 64]
+    assert not pushed(PushObjectRequest(**about, object_id=wanted, object_content=b"x")).stored
+    a.reply(received, b"y")
+    assert answers.result() == {0: b"y"}
+
+
+def test_a_large_answer_waits_on_disk(fed, monkeypatch):
+    monkeypatch.setattr("fedpub.flower.link.SMALL", 1000)
+    a = fed.node("a")
+    answers = fed.later({0: b"x"})
+    received, _ = taken(a)
+    on_disk, push = [], a._fleet.PushObject
+
+    def look(request) -> object:
+        stored = push(request)
+        on_disk.extend(box.answer._file._rolled for box in fed.post.link._boxes.values() if box.answer)
+        return stored
+
+    monkeypatch.setattr(a._fleet, "PushObject", look)
+    large = os.urandom(2**20) * 6
+    a.reply(received, large)
+    assert answers.result() == {0: large}
+    assert any(on_disk)
 
 
 def test_a_new_key_of_a_site_counts_from_its_next_start(fed):
@@ -217,9 +369,9 @@ def test_a_new_key_of_a_site_counts_from_its_next_start(fed):
     new = make_site_key(fed.folder / "a.key").rsplit(" ", 1)[0]
     (fed.folder / "admitted.txt").write_text("\n".join([f"a {new}", *lines[1:]]) + "\n")
     assert fed.node("a").next_message() is None
-    assert fed.link.present({0: "a"}).keys() == {0}
+    assert fed.post.present().keys() == {0}
     (fed.folder / "admitted.txt").write_text(lines[1] + "\n")
-    assert not fed.link.present({0: "a"}), "who is not on the list any more gets nothing"
+    assert not fed.post.present(), "who is not on the list any more gets nothing"
 
 
 def test_a_key_that_is_not_admitted_is_no_node(fed):
@@ -250,6 +402,9 @@ class Mail:
 
     def forget(self) -> None:
         self.sent = {}
+
+    def wait(self, seconds: float) -> None:
+        time.sleep(0.01)
 
 
 def waited(exchange: FlowerExchange, sites: int, deadline: float) -> tuple[set[int], float]:
@@ -417,19 +572,23 @@ def test_whatever_answering_does_the_site_answers():
     assert "far too much" in site.news
 
 
+HERE = {"location": "http://127.0.0.1:1/"}
+
+
 def test_a_response_without_end_and_a_redirection_are_errors(made, monkeypatch):
     """The coordinator decides what comes: not how much of this machine's memory, nor where the site goes next."""
     monkeypatch.setattr("fedpub.flower.node.RESPONSE", 1000)
-    said = [httpx.Response(200, content=b"x" * 5000), httpx.Response(307, headers={"location": "http://127.0.0.1:1/"})]
-    with (
-        Gate("127.0.0.1", 0, httpx.MockTransport(lambda _: said[0]), made) as gate,
-        Node(f"127.0.0.1:{gate.port}", context_of(made / "ca.pem"), private_key(made / "a.key")) as node,
-    ):
-        with pytest.raises(ConnectionTroubleError, match="more than 1000 bytes"):
-            node.next_message()
-        said.pop(0)
-        with pytest.raises(ConnectionTroubleError, match=r"refused a request .307"):
-            node.next_message()
+    node = Node("127.0.0.1:1", context_of(made / "ca.pem"), private_key(made / "a.key"))
+    said = [
+        httpx.Response(code, headers=HERE, stream=httpx.ByteStream(b"x" * size))
+        for code, size in ((200, 5000), (307, 5))
+    ]
+    node._line.http._transport = httpx.MockTransport(lambda _: said[0])
+    with pytest.raises(ConnectionTroubleError, match="more than 1000 bytes"):
+        node.next_message()
+    said.pop(0)
+    with pytest.raises(ConnectionTroubleError, match=r"refused a request .307"):
+        node.next_message()
 
 
 def test_a_site_goes_where_its_owner_sent_it_and_nowhere_else():
@@ -449,33 +608,35 @@ def test_a_site_goes_where_its_owner_sent_it_and_nowhere_else():
 # The part of Flower that this leans on
 
 
-def test_flower_is_the_one_that_was_looked_at(fed):
+def test_flower_is_the_one_that_was_looked_at():
     """The pin in pyproject.toml says so, too; with another version look at link.py and node.py again."""
     from importlib.metadata import version
 
     assert version("flwr").startswith("1.41.")
-    state = fed.link._state
-    assert isinstance(state.message_ins_id_to_message_res_id, dict)
-    names = ("preregister", "put", "get")
-    assert all(callable(getattr(state.object_store, name)) for name in names)
-    names = ("cleanup_run", "claim_task", "activate_task", "acknowledge_task_heartbeat", "store_message_ins")
-    assert all(callable(getattr(state, name)) for name in names)
+    fields = {
+        ActivateNodeRequest: "public_key heartbeat_interval",
+        PullMessagesRequest: "node message_ids",
+        PullMessagesResponse: "reconnect messages_list message_object_trees",
+        PushMessagesRequest: "node messages_list message_object_trees clientapp_runtime_list",
+        PushMessagesResponse: "reconnect results objects_to_push session_id",
+        PullObjectRequest: "node run_id object_id",
+        PullObjectResponse: "object_found object_available object_content",
+        PushObjectRequest: "node run_id object_id object_content session_id",
+        PushObjectResponse: "stored",
+        ObjectTree: "object_id children",
+    }
+    assert {kind.__name__: " ".join(field.name for field in kind.DESCRIPTOR.fields) for kind in fields} == {
+        kind.__name__: names for kind, names in fields.items()
+    }
 
 
-def test_the_link_serves_sites_and_nothing_else(fed):
-    paths = {route.path for route in fed.link.app.routes if hasattr(route, "path")}
-    assert not [path for path in paths if path and not path.startswith("/v1/fleet")], paths
-    with httpx.Client(
-        base_url=f"https://127.0.0.1:{fed.gate.port}", verify=context_of(fed.folder / "ca.pem")
-    ) as client:
-        for path in (
-            "/v1/control/start-run",
-            "/v1/runtime/pull-messages",
-            "/v1/fleet/get-fab",
-            "/docs",
-            "/openapi.json",
-        ):
-            assert client.post(path, content=b"").status_code == 404
+def test_flowers_own_node_understands_the_mailboxes(fed):
+    """The gate serves what Flower's node asks for, and how it asks: here are all its calls."""
+    served = {name for name in dir(FleetHttpClient) if name[0].isupper()}
+    ours = {"".join(word.capitalize() for word in name.split("-")) for name in gates.ENDPOINTS}
+    assert served - ours == {"RegisterNode", "UnregisterNode", "GetRun", "GetFab"}
+    assert ours <= served
+    assert links._ENDPOINTS.keys() == gates.ENDPOINTS
 
 
 # A whole federation in one process
@@ -570,7 +731,7 @@ def test_a_site_is_removed_from_a_run_in_progress(deployed, capsys):
 
 def test_a_gate_that_has_closed_ends_the_rounds(deployed):
     with Running(deployed.coordinator) as running:
-        running._gate.stop()
+        running._post.__exit__()
         with pytest.raises(FedpubError, match=r"the gate has closed.*--resume"):
             running.wait()
 
@@ -684,20 +845,22 @@ def serve(grid, context):
 """
 
 
-class Superlink(httpx.AsyncBaseTransport):
-    """Flower's own link in a process of its own, with everything that it serves."""
+class Superlink:
+    """Flower's own link in a process of its own, with everything that it serves; requests are signed here once more."""
 
-    def __init__(self, port: int, folder: Path) -> None:
-        self._port, self._line = port, httpx.AsyncHTTPTransport(verify=context_of(folder / "ca.pem"))
-        self.paths: list[str] = []
+    def __init__(self, port: int, folder: Path, key: Path) -> None:
+        self._port, self._key = port, key
+        self._line = httpx.AsyncClient(verify=context_of(folder / "ca.pem"), timeout=60)
+        self.names: list[str] = []
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        self.paths.append(request.url.path)
-        url = request.url.copy_with(scheme="https", host="127.0.0.1", port=self._port)
-        headers = [(name, value) for name, value in request.headers.raw if name.lower() != b"host"]
-        return await self._line.handle_async_request(
-            httpx.Request("POST", url, headers=headers, content=request.content, extensions=request.extensions)
-        )
+    async def __call__(self, site: str, name: str, body: bytes) -> bytes:
+        self.names.append(name)
+        headers = signed(self._key.parent, self._key.stem)
+        headers |= {"content-type": "application/protobuf", "accept": "application/protobuf"}
+        said = await self._line.post(f"https://127.0.0.1:{self._port}/v1/fleet/{name}", headers=headers, content=body)
+        if said.status_code != 200:
+            raise HttpError(said.status_code, "Flower's link refuses it")
+        return said.content
 
 
 def test_an_app_that_the_coordinator_hands_out_does_not_run_at_a_site(deployed, tmp_path, monkeypatch):
@@ -722,7 +885,7 @@ def test_an_app_that_the_coordinator_hands_out_does_not_run_at_a_site(deployed, 
     everything = {*gates.ENDPOINTS, "get-run", "get-fab", "register-node", "unregister-node"}
     monkeypatch.setattr(gates, "ENDPOINTS", frozenset(everything))
     running = [start(words, tmp_path / "superlink.log", env)]
-    link = Superlink(port, folder)
+    link = Superlink(port, folder, site / f"{site.name}.key")
     try:
         with Gate("127.0.0.1", CoordinatorConfig.load(folder).port, link, folder):
             flwr, log = beside / "flwr", tmp_path / "flwr.log"
@@ -738,8 +901,8 @@ def test_an_app_that_the_coordinator_hands_out_does_not_run_at_a_site(deployed, 
         (reply,) = json.loads(line)
         assert decode(unwrapped(bytes.fromhex(reply)).answer).kind == "refused"
     assert not marker.exists()
-    assert {"/v1/fleet/pull-messages", "/v1/fleet/push-messages"} <= set(link.paths)
-    assert not {"/v1/fleet/get-run", "/v1/fleet/get-fab"} & set(link.paths)
+    assert {"pull-messages", "push-messages"} <= {*link.names}
+    assert not {"get-run", "get-fab"} & {*link.names}
 
 
 def listening(pid: int) -> list[str]:
@@ -770,7 +933,9 @@ def test_the_gate_is_all_that_a_coordinator_opens_and_a_kill_there_does_no_harm(
     leader = start(words, log)
     try:
         wait_for(lambda: log.is_file() and "serving on" in log.read_text())
-        assert listening(leader.pid) == [f"0100007F:{config.port:04X}"]
+        family = [leader.pid, *map(int, Path(f"/proc/{leader.pid}/task/{leader.pid}/children").read_text().split())]
+        assert len(family) == 2, "the gate is a process of its own"
+        assert [one for pid in family for one in listening(pid)] == [f"0100007F:{config.port:04X}"]
         sites = deployed.start_sites()
         wait_for(lambda: (deployed.coordinator / "sites.json").is_file() or leader.poll() is not None)
         leader.kill()

@@ -13,7 +13,7 @@ import torch
 from test_report import CORA, make_run
 
 from fedpub.algorithms.fedpub_plus.standing import MODELS
-from fedpub.core.files import write_tensors
+from fedpub.core.tensor_files import write_tensors
 from fedpub.experiment import Experiment
 from fedpub.report import payload, related
 from fedpub.report.load import load

@@ -24,7 +24,7 @@ import torch
 from scipy import stats
 
 from fedpub.cli import VERBS, main
-from fedpub.core.files import write_tensors
+from fedpub.core.tensor_files import write_tensors
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.report import curves, payload, summary, tables

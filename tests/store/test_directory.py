@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedpub.core.files import read_tensors, write_tensors
+from fedpub.core.tensor_files import read_tensors, write_tensors
 from fedpub.data.clients.partition import partition
 from fedpub.data.graph import Graph
 from fedpub.engine.rounds import participants

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedpub import __version__
-from fedpub.core.files import read_tensors, write_tensors
+from fedpub.core.tensor_files import read_tensors, write_tensors
 from fedpub.core.tree import Tree
 from fedpub.data.graph import Graph
 from fedpub.errors import FedpubError

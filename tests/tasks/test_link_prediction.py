@@ -23,8 +23,8 @@ from torch import Tensor
 
 from fedpub.algorithms import METHODS, Algorithm, Context, FedAvg, FedGNN, FedPer, FedSage, Local, Oracle, title_of
 from fedpub.cli import main
-from fedpub.core.files import read_tensors
 from fedpub.core.segments import pair_product
+from fedpub.core.tensor_files import read_tensors
 from fedpub.core.tree import Tree, pack, tree
 from fedpub.data.clients.links import TRAIN, Judged, split_links
 from fedpub.data.clients.split import Ratios

@@ -14,7 +14,7 @@ from fedpub.algorithms import has_all_data
 from fedpub.api.frames import data_frame, html_table, pandas
 from fedpub.api.graphs import Place, given_graph, load_graph
 from fedpub.api.plots import plot_comparison, plot_run
-from fedpub.core.files import read_tensors
+from fedpub.core.tensor_files import read_tensors
 from fedpub.core.tree import Tree
 from fedpub.data.graph import Graph
 from fedpub.errors import FedpubError

@@ -52,6 +52,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "bench sparse": ("bench:sparse", "share of non-zeros above which dense products are faster"),
     "bench wire": ("bench:wire", "bytes per round, counted from encoded messages"),
     "bench robust": ("bench:robust", "harm done by one hostile client, under every defence"),
+    "bench deploy": ("bench:deploy", "seconds per round of a deployed federation, against one process and Flower"),
     "bench all": ("bench:all_", "all benchmarks"),
     "data list": ("data:list_", "graphs known by name"),
     "data stats": ("data:stats", "statistics of the clients of a partition"),

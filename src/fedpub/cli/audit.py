@@ -91,7 +91,8 @@ def audit(
         dump: File for the decoded tensors, in the safetensors format.
         log: All lines of the audit log instead, one for each message.
     """
-    from fedpub.core.files import write_tensors
+    from fedpub.core.private import owner_only
+    from fedpub.core.tensor_files import write_tensors
     from fedpub.core.tree import pack
     from fedpub.federation.audit import sent_by, would_send
     from fedpub.federation.journal import FILE
@@ -101,7 +102,8 @@ def audit(
     if log:
         _show_lines(folder, json)
         return
-    site = open_site(folder)
+    with owner_only():
+        site = open_site(folder)
     known = summarized(folder / FILE) if experiment is None and (folder / FILE).is_file() else None
     found = would_send(site, experiment) if experiment or not known or sent_by(site) else None
     if dump and found:

@@ -18,6 +18,7 @@ from fedpub.bench.suite import bench_all
 from fedpub.bench.timing import Timing
 from fedpub.bench.wire import bench_wire
 from fedpub.cli.show import STDOUT, JsonFile, as_json
+from fedpub.runs.progress import say
 
 
 def engine(
@@ -203,6 +204,48 @@ def wire(
         )
     if not as_json(found, json):
         Console(highlight=False).print(table)
+
+
+def deploy(
+    dataset: str = "cora",
+    sites: int = 4,
+    method: str = "fedpub",
+    rounds: int = 100,
+    flower: int = 3,
+    per_process: int = 1,
+    data_root: Path | None = None,
+    json: JsonFile = None,
+) -> None:
+    """Seconds per round of a federation on this machine, with TLS and keys, beside one process and `flwr run`.
+
+    The overhead is what a round takes longer than the same messages in one process, in seconds; memory is that of the
+    coordinator and its gate. `flwr run` has neither TLS nor keys here.
+
+    Example: fedpub bench deploy --dataset communities --sites 2 --rounds 2 --flower 0
+
+    Args:
+        sites: Number of sites.
+        method: Method.
+        rounds: Communication rounds.
+        flower: Rounds by `flwr run` in a Flower federation; 0 for none.
+        per_process: Sites in one process, for large federations.
+    """
+    from fedpub.bench.deploy import bench_deploy
+
+    found = bench_deploy(dataset, method, sites, rounds, flower, per_process, data_root, say)
+    if as_json([one.to_json() for one in found], json):
+        return
+    table = Table(header_style="bold")
+    for heading in ("", "sites", "rounds", "s / round", "overhead", "first after", "all after", "MiB"):
+        table.add_column(heading, justify="right" if heading else "left")
+    for one in found:
+        over = "" if one.overhead_seconds is None else f"{one.overhead_seconds:.3f}"
+        times = (f"{one.seconds_per_round:.3f}", over, f"{one.first_round_seconds:.1f}", f"{one.total_seconds:.1f}")
+        peaks = [size for size in (one.coordinator_bytes, one.gate_bytes) if size is not None]
+        table.add_row(
+            one.name, str(one.sites), str(one.rounds), *times, " + ".join(f"{size / 2**20:.0f}" for size in peaks)
+        )
+    Console(highlight=False).print(table)
 
 
 def robust(

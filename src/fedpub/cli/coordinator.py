@@ -159,13 +159,16 @@ def start(
         quiet: No progress bar, only the result and events of sites.
         json: Result as JSON; events of sites on standard error.
     """
+    from fedpub.core.private import owner_only, tighten
     from fedpub.flower.coordinator import Running
 
     try:
-        with Running(folder, resume, joins) as running:
+        with owner_only(), Running(folder, resume, joins) as running:
             config = running.config
             what = "new sites may join" if joins else "the run begins when all are connected"
             tell = _teller(json)
+            if said := tighten(folder):
+                tell(said)
             tell(f"serving on {config.bind}:{config.port} for {', '.join(running.sites)}; {what}")
             with progress(quiet, verbose) as bar:
                 summary = running.wait(bar.on_round, lambda event: tell(_line(event)))

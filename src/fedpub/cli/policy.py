@@ -39,27 +39,29 @@ def policy(
         experiment: The agreed config.json; the site takes part in nothing else.
         lift: Names of settings that limit nothing from now on.
     """
+    from fedpub.core.private import owner_only
     from fedpub.federation.policy import SETTINGS, Policy
     from fedpub.flower.sites import SiteConfig, agree, take_over
 
-    SiteConfig.load(folder)
-    take_over(folder)
-    held = Policy.load(folder)
-    lifted = [name.replace("-", "_") for name in lift]
-    for name in lifted:
-        if name not in SETTINGS:
-            raise unknown("setting", name, SETTINGS)
-    numbers = {"min_other_sites": min_other_sites, "rounds_per_day": rounds_per_day, "runs_per_day": runs_per_day}
-    given = {name: value for name, value in numbers.items() if value is not None}
-    names = {"methods": methods, "uploads": uploads, "precisions": precisions}
-    changes = given | {name: list(value) for name, value in names.items() if value}
-    if changes or lifted:
-        now = held.to_dict() | dict.fromkeys(lifted) | changes
-        held = Policy.of(now, "the new policy")
-        held.save(folder)
-    if experiment is not None:
-        agree(folder, experiment)
+    with owner_only():
+        SiteConfig.load(folder)
+        take_over(folder)
         held = Policy.load(folder)
+        lifted = [name.replace("-", "_") for name in lift]
+        for name in lifted:
+            if name not in SETTINGS:
+                raise unknown("setting", name, SETTINGS)
+        numbers = {"min_other_sites": min_other_sites, "rounds_per_day": rounds_per_day, "runs_per_day": runs_per_day}
+        given = {name: value for name, value in numbers.items() if value is not None}
+        names = {"methods": methods, "uploads": uploads, "precisions": precisions}
+        changes = given | {name: list(value) for name, value in names.items() if value}
+        if changes or lifted:
+            now = held.to_dict() | dict.fromkeys(lifted) | changes
+            held = Policy.of(now, "the new policy")
+            held.save(folder)
+        if experiment is not None:
+            agree(folder, experiment)
+            held = Policy.load(folder)
     if as_json(held.to_dict(), json):
         return
     table = Table(box=None, header_style="bold")

@@ -77,6 +77,7 @@ def start(
         once: Exit after one finished run.
         wait: Waiting for a coordinator that cannot be reached; without it, an error.
     """
+    from fedpub.core.private import owner_only, tighten
     from fedpub.experiment.checks import checked_device
     from fedpub.flower.site import run_site
     from fedpub.flower.sites import SiteConfig, agree
@@ -90,19 +91,22 @@ def start(
     place_of_graph = str(graph.resolve()) if graph else config.graph
     moved = SiteConfig(config.id, coordinator or config.coordinator, place_of_graph, device or config.device)
     checked_device(moved.device)
-    if moved != config:
-        moved.save(place)
-    if experiment is not None:
-        agree(place, experiment)
 
     def end(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, end)  # systemd ends services with it: the coordinator is notified
-    try:
-        run_site(place, lambda line: print(line, flush=True), once=once, wait=wait)
-    except KeyboardInterrupt:
-        print("ended; the site's state is in its folder")
+    with owner_only():
+        if said := tighten(place):
+            print(said, flush=True)
+        if moved != config:
+            moved.save(place)
+        if experiment is not None:
+            agree(place, experiment)
+        signal.signal(signal.SIGTERM, end)  # systemd ends services with it: the coordinator is notified
+        try:
+            run_site(place, lambda line: print(line, flush=True), once=once, wait=wait)
+        except KeyboardInterrupt:
+            print("ended; the site's state is in its folder")
 
 
 def join(folder: Path, wait: bool = True, json: bool = False) -> None:

@@ -17,8 +17,8 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from fedpub.core.files import read_tensors, write_tensors
 from fedpub.core.sparse import _row_blocks, csr, from_scipy, select_rows, to_scipy
+from fedpub.core.tensor_files import read_tensors, write_tensors
 from fedpub.errors import FedpubError, note
 
 FORMAT = "fedpub-graph-1"

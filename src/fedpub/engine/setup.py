@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from fedpub.algorithms.protocol import Algorithm, Context, NeedsSetup, Place
-from fedpub.core.files import read_tensors, write_tensors
 from fedpub.core.message import Message
 from fedpub.core.sparse import csr, from_scipy, to_scipy
+from fedpub.core.tensor_files import read_tensors, write_tensors
 from fedpub.data.clients.subgraph import Added
 from fedpub.engine.memory import keep_buffers
 from fedpub.engine.rounds import check_declared

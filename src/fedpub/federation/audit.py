@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from fedpub.algorithms.protocol import NeedsSetup
-from fedpub.core.files import read_tensors
 from fedpub.core.message import Message
+from fedpub.core.tensor_files import read_tensors
 from fedpub.core.tree import pack
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment

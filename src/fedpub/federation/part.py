@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from fedpub.algorithms.protocol import Algorithm, Context, NeedsSetup, Place
-from fedpub.core.files import read_tensors, write_tensors
 from fedpub.core.message import Message
+from fedpub.core.tensor_files import read_tensors, write_tensors
 from fedpub.core.tree import State, Tree, pack, state_map, unpack
 from fedpub.data.clients.split import with_split
 from fedpub.data.clients.stack import Clients, stack

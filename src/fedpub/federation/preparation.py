@@ -20,7 +20,9 @@ from fedpub.federation.requests import Requests
 from fedpub.federation.validate.fields import ANSWERED, MOST_CLASSES
 from fedpub.federation.validate.upload import wrong_values
 from fedpub.federation.wire import Envelope, encode
+from fedpub.federation.wire_header import MOST_HEADER, spell
 
+LONGEST_CLASSES = MOST_HEADER // 2  # bytes: the experiment is in the same message
 # What all sites must have in common, and what that means for their data.
 SAME_FEATURES = ("features", "all sites need the same columns in the same order")
 SAME_EDGES = ("relations", "all sites need edges of the same kinds, directed or not")
@@ -69,6 +71,9 @@ class Preparation:
             classes |= dict.fromkeys(answers[client].fields["classes"])
             few = len(classes) <= MOST_CLASSES
             requests.require(client, few, f"with its classes there are {len(classes):,}, more than {MOST_CLASSES:,}")
+            size = len(spell({"classes": list(classes)}))  # every site is told all of them in one message
+            fits = size <= LONGEST_CLASSES
+            requests.require(client, fits, f"with its classes they take {size:,} bytes, more than {LONGEST_CLASSES:,}")
         return Known(tuple(sites), features, tuple(classes), relations=relations)
 
     def _same(self, answers: Mapping[int, Envelope], sites: Sequence[str], name: str, remedy: str) -> int:

@@ -49,6 +49,7 @@ from fedpub.federation.wire_header import (
     check_header,
     check_plain,
     check_pruned,
+    check_values,
     full_name,
     in_order,
     parse,
@@ -117,6 +118,7 @@ def encode(envelope: Envelope, precision: Precision = "exact") -> bytes:
     text = spell(header)
     if len(text) > MOST_HEADER:
         raise WireError(f"a header of {len(text)} bytes is longer than {MOST_HEADER}: send less in the fields")
+    check_values(text)
     chunks = [MAGIC, bytes([VERSION]), len(text).to_bytes(4, "little"), text, *payload]
     checksum = hashlib.sha256()
     for chunk in chunks:

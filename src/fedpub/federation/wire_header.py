@@ -24,7 +24,8 @@ MAGIC, VERSION = b"FPUB", 1
 BEFORE_HEADER = len(MAGIC) + 1 + 4
 CHECKSUM = 16
 LIMIT = 2**31  # bytes, of the message and of its tensors
-MOST_HEADER = 2**22  # bytes; as Python objects they take many times that
+MOST_HEADER = 2**22  # bytes
+MOST_VALUES = 300_000  # in the header: an empty list is three bytes there, and fifty times as many as a Python object
 MOST_TENSORS = 10_000
 MOST_AXES = 16
 LONGEST_NAME = 200
@@ -104,7 +105,15 @@ def spell(header: dict[str, Any]) -> bytes:
         raise WireError("the header holds a text or a number that cannot be written") from error
 
 
+def check_values(text: bytes) -> None:
+    """Refuse a header of too many values before there are objects of them; commas in texts count, too."""
+    count = sum(text.count(sign) for sign in (b",", b"[", b"{"))
+    if count > MOST_VALUES:
+        raise WireError(f"a header of {count:,} values has more than {MOST_VALUES:,}")
+
+
 def parse(text: bytes) -> dict[str, Any]:
+    check_values(text)
     try:
         header = json.loads(text.decode())
     except RecursionError as error:

@@ -21,16 +21,13 @@ class HttpError(Exception):
 class Connection:
     """One connection: HTTP events in and out, each with a time limit."""
 
-    def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head_seconds: float, idle_seconds: float
-    ) -> None:
-        self._reader, self._writer = reader, writer
-        self._head_seconds, self._idle_seconds = head_seconds, idle_seconds
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, idle_seconds: float) -> None:
+        self._reader, self._writer, self._idle_seconds = reader, writer, idle_seconds
         self._http = h11.Connection(h11.SERVER)
-        self.address = str((writer.get_extra_info("peername") or ("?",))[0])
 
-    async def request(self) -> h11.Request | None:
-        async with asyncio.timeout(self._head_seconds):
+    async def request(self, patience: float) -> h11.Request | None:
+        """The head of the next request, which may take that many seconds."""
+        async with asyncio.timeout(patience):
             event = await self._event()
         return event if isinstance(event, h11.Request) else None
 

@@ -1,8 +1,9 @@
-"""The coordinator's machine: one process that plays the rounds, with Flower's link inside and a gate before it."""
+"""The coordinator's machine: one process that plays the rounds, behind a gate in a process of its own."""
 
 from __future__ import annotations
 
 import faulthandler
+import math
 import os
 import threading
 import time
@@ -120,25 +121,17 @@ class Running:
         self._stack = ExitStack()
 
     def __enter__(self) -> Running:
-        import httpx
-
         from fedpub.flower.admission import Admission
-        from fedpub.flower.gate import Gate
-        from fedpub.flower.link import Link, log_to
+        from fedpub.flower.post import Post
 
         with ExitStack() as stack:
             stack.enter_context(self.folder.in_use())
             if problem := check_certificate(self.folder.path):
                 self._warnings = [self.folder.event(None, "certificate", 0, problem)]
-            log_to(self.folder.logs / "link.log")
             self._admission = Admission(self.folder.admitted)
             largest = self.config.terms.max_message * 2**20
-            self._link = Link(lambda: {site: key for key, site in self._admission.now().items()}, largest)
-            self._gate = Gate(self.config.bind, self.config.port, httpx.ASGITransport(self._link.app), self.folder.path)
-            stack.enter_context(self._gate)
-            ended = threading.Event()
-            threading.Thread(target=self._link.keep_alive, args=(ended,), daemon=True).start()
-            stack.callback(ended.set)
+            self._post = Post(self.config.bind, self.config.port, self.folder.path, largest)
+            stack.enter_context(self._post)
             self._stack = stack.pop_all()
         return self
 
@@ -197,14 +190,15 @@ class Running:
 
     def _present(self, sites: dict[int, str]) -> dict[int, Any]:
         self._alive()
-        return self._link.present(sites)
+        return self._post.present(sites)
 
     def _exchange(self, sites: dict[int, str]) -> Any:
         from fedpub.flower.exchange import FlowerExchange
 
         return FlowerExchange(
-            self._link,
-            lambda: self._link.present(sites),
+            self._post,
+            lambda: self._post.present(sites),
+            again=math.inf,  # the mailboxes see to it
             alive=self._alive,
             is_member=lambda client: self._is_admitted(sites[client]),
         )
@@ -221,7 +215,7 @@ class Running:
 
     def _alive(self) -> None:
         self._watchdog.moved()
-        if not self._gate.is_serving():
+        if not self._post.is_serving():
             raise FedpubError(
                 "the gate has closed, so no site can connect; continue with fedpub coordinator start --resume"
             )

@@ -1,7 +1,8 @@
 """Our messages as the content of Flower's.
 
 A site's process may die while it handles a message: then neither an answer nor an error ever arrives. So a message is
-sent again when the site reconnects, and periodically until the deadline; a site answers the same message the same way.
+sent again when the site has another node, and in a Flower federation periodically until the deadline; a site answers
+the same message the same way.
 """
 
 from __future__ import annotations
@@ -15,18 +16,17 @@ from flwr.app import Array, ArrayRecord, Message, RecordDict
 from flwr.supercore.inflatable.inflatable_object import get_object_body, get_object_head_values_from_object_content
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
-AGAIN = 20.0  # seconds before a message is sent again
+AGAIN = 20.0  # seconds before a message is sent again, where the carrier does not see to it
 GRACE = 30.0  # seconds that the others wait for a site that is not connected, or that was late the last time
-FIRST_POLL, LAST_POLL = 0.02, 0.2  # seconds between two polls for answers
+LOOK = 0.2  # seconds between two looks at which sites are there
 RECORD, KIND, BYTES = "letter", "fedpub.letter", "uint8"
 OBJECTS = 4096  # the most in one message; arrays come in pieces of 5 MiB
 
 
 class Present(NamedTuple):
-    """A connected site: its node, and how often it has connected since the coordinator started."""
+    """A connected site: its node."""
 
     node: int
-    arrivals: int = 0
 
 
 class Carrier(Protocol):
@@ -40,6 +40,9 @@ class Carrier(Protocol):
 
     def forget(self) -> None:
         """Drop what is still in transit."""
+
+    def wait(self, seconds: float) -> None:
+        """Until something may have arrived, at most so long."""
 
 
 class FlowerExchange:
@@ -87,7 +90,7 @@ class FlowerExchange:
         pending: dict[str, int] = {}  # messages in transit, and their clients
         sent: dict[int, tuple[Present, float]] = {}
         found: dict[int, bytes] = {}
-        pause, answered = FIRST_POLL, time.monotonic()
+        answered = time.monotonic()
         while (now := time.monotonic()) < until and self._waits(messages, found, now, answered):
             self._alive()
             there = self._present()
@@ -101,7 +104,6 @@ class FlowerExchange:
                     sent[client] = there[client], now
                     if number is not None:
                         pending[number] = client
-            pause = min(1.2 * pause, LAST_POLL)
             for number, answer in self._carrier.replies(pending).items():
                 client = pending.pop(number)
                 if client in found:
@@ -109,9 +111,9 @@ class FlowerExchange:
                 if answer is None:
                     sent[client] = sent[client][0], time.monotonic() - self._again + 2  # again, but not at once
                 else:
-                    found[client], pause, answered = answer, FIRST_POLL, time.monotonic()
+                    found[client], answered = answer, time.monotonic()
             if len(found) < len(messages):
-                time.sleep(pause)
+                self._carrier.wait(LOOK)
         return found
 
 
@@ -135,6 +137,9 @@ class GridCarrier:
 
     def forget(self) -> None:
         """Nothing to do: Flower drops what has expired."""
+
+    def wait(self, seconds: float) -> None:
+        time.sleep(seconds)
 
 
 def packed(data: bytes) -> RecordDict:

@@ -1,6 +1,6 @@
-"""The coordinator's only open port: admitted sites reach their part of Flower's link, and nothing else.
+"""The coordinator's only open port: admitted sites reach their mailboxes, and nothing else.
 
-The link has no port of its own. The gate passes signed requests of bounded size to the endpoints below.
+The gate passes on signed requests of bounded size to the endpoints below.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import logging
 import ssl
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from urllib.parse import parse_qs
 
 import h11
-import httpx
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -29,6 +30,7 @@ from fedpub.errors import FedpubError
 from fedpub.flower.admission import Admission, stamp
 from fedpub.flower.connection import Connection, Headers, HttpError
 from fedpub.flower.keys import ADMITTED, SERVER, SERVER_KEY, check_certificate, fingerprint, line_of
+from fedpub.flower.lobby import Guest, Limits, Lobby
 
 FLEET = "/v1/fleet/"
 # What a site calls. It cannot register itself, since the coordinator admits sites, and there is no app to fetch.
@@ -45,43 +47,30 @@ ENDPOINTS = frozenset(
     }
 )
 ASK = "/v1/fedpub/admitted"
+PROTOBUF = b"application/protobuf"
+PIECE = 2**18  # bytes of a response that are written at once: who does not read is noticed between two of them
 
 PUBLIC_KEY, TIMESTAMP, SIGNATURE = b"flwr-public-key", b"flwr-timestamp", b"flwr-signature"
+AHEAD, BEHIND = 5.0, 300.0  # seconds by which the time of a signature may differ, as in Flower
 NOT_ADMITTED = 401
 LOOK = 2.0  # seconds between two checks whether the certificate was renewed
 
 log = logging.getLogger(__name__)
 
+# Takes a site's name, an endpoint and the body of a request; returns that of the response, or raises an HttpError.
+Deliver = Callable[[str, str, bytes], Awaitable[bytes]]
+
 
 class Gate:
-    """A proxy in a thread of its own, with the certificate, the authority and the admission list of `folder`.
+    """A server in a thread of its own, with the certificate, the authority and the admission list of `folder`."""
 
-    - `link`: Flower's link in this process, as a transport of httpx.
-    - `largest`: the most bytes of one request; Flower sends arrays in pieces of 5 MiB, everything else at once.
-    - `most`: the most concurrent requests; further ones are told to try again later.
-    - `head_seconds`: time limit for the head of a request, and for an open connection without one.
-    - `idle_seconds`: time limit without a byte from a site, or without an answer from the link.
-    """
-
-    def __init__(
-        self,
-        host: str,
-        port: int,
-        link: httpx.AsyncBaseTransport,
-        folder: Path,
-        *,
-        largest: int = 2**25,
-        most: int = 64,
-        head_seconds: float = 10.0,
-        idle_seconds: float = 30.0,
-    ) -> None:
+    def __init__(self, host: str, port: int, deliver: Deliver, folder: Path, limits: Limits = Limits()) -> None:  # noqa: B008
         self.host, self.port = host, port
-        self._link = link
-        self._folder = folder
+        self._deliver, self._folder, self._limits = deliver, folder, limits
         self.admission = Admission(folder / ADMITTED)
-        self._largest, self._most = largest, most
-        self._head_seconds, self._idle_seconds = head_seconds, idle_seconds
-        self._busy = 0
+        self.lobby = Lobby(limits)
+        self._under_way: Counter[str] = Counter()  # requests by site
+        self._held = 0  # bytes of requests
         self._connections: set[asyncio.Task[None]] = set()
         self._thread: threading.Thread | None = None
         self._ready = threading.Event()
@@ -125,29 +114,25 @@ class Gate:
 
     async def _serve(self) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        context = self._context()
-        async with httpx.AsyncClient(transport=self._link, timeout=None) as self._upstream:
-            try:
-                server = await asyncio.start_server(
-                    self._connection,
-                    self.host,
-                    self.port,
-                    ssl=context,
-                    ssl_handshake_timeout=self._head_seconds,
-                    ssl_shutdown_timeout=1.0,
-                )
-            except (OSError, OverflowError) as error:
-                place = f"{self.host}:{self.port}"
-                raise FedpubError(f"cannot listen on {place} ({error}); choose another address or port") from error
-            self.port = server.sockets[0].getsockname()[1]
-            self._ready.set()
-            renewing = asyncio.create_task(self._renew(context))
-            await self._stopping.wait()
-            renewing.cancel()
-            server.close()
-            for task in self._connections:
-                task.cancel()
-            await asyncio.gather(*self._connections, return_exceptions=True)
+        self._tls = self._context()
+        try:  # without TLS, which begins when there is room
+            server = await asyncio.start_server(self._connection, self.host, self.port)
+        except (OSError, OverflowError) as error:
+            place = f"{self.host}:{self.port}"
+            raise FedpubError(f"cannot listen on {place} ({error}); choose another address or port") from error
+        self.port = server.sockets[0].getsockname()[1]
+        self._ready.set()
+        renewing = asyncio.create_task(self._renew(self._tls))
+        await self._stopping.wait()
+        renewing.cancel()
+        server.close()
+        for task in self._connections:
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    def call(self, what: Callable[[], None]) -> None:
+        """Have something done by the thread of the gate, to which all mailboxes belong."""
+        self._loop.call_soon_threadsafe(what)
 
     async def _renew(self, context: ssl.SSLContext) -> None:
         """Present a renewed certificate to new connections; those that are open keep the old one."""
@@ -172,17 +157,21 @@ class Gate:
             raise FedpubError(f"the certificates in {self._folder} are invalid ({error}); make new ones") from error
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        address = str((writer.get_extra_info("peername") or ("?",))[0])
+        guest = Guest(address, lambda: writer.transport.abort())
         task = asyncio.current_task()
-        if task is None or len(self._connections) >= 4 * self._most:
+        if task is None or not self.lobby.enter(guest):
             writer.transport.abort()
             return
         self._connections.add(task)
-        client = Connection(reader, writer, self._head_seconds, self._idle_seconds)
         try:
-            while (request := await client.request()) is not None:
+            await writer.start_tls(self._tls, ssl_handshake_timeout=self._limits.head_seconds)
+            client = Connection(reader, writer, self._limits.idle_seconds)
+            while (request := await client.request(self._patience(guest))) is not None:
                 try:
-                    await self._answer(client, request)
+                    await self._answer(client, guest, request)
                 except HttpError as refusal:
+                    self.lobby.refused[f"HTTP {refusal.status}"] += 1
                     await client.answer(refusal.status, f"{refusal.sentence}\n")
                 if not client.again():
                     await client.discard()
@@ -194,13 +183,17 @@ class Gate:
         except asyncio.CancelledError:  # by `stop`; here the task ends anyway
             writer.transport.abort()
         finally:
+            self.lobby.leave(guest)
             self._connections.discard(task)
 
-    async def _answer(self, client: Connection, request: h11.Request) -> None:
+    def _patience(self, guest: Guest) -> float:
+        return self._limits.head_seconds if guest.site is None else self._limits.kept_seconds
+
+    async def _answer(self, client: Connection, guest: Guest, request: h11.Request) -> None:
         path, _, query = request.target.decode("ascii").partition("?")
         name = path.removeprefix(FLEET)
         if request.method == b"POST" and path == FLEET + name and name in ENDPOINTS and not query:
-            await self._fleet(client, request, name)
+            await self._fleet(client, guest, request, name)
         elif request.method == b"GET" and path == ASK:
             asked = parse_qs(query).get("key", [""])[0]
             site = next((site for key, site in self.admission.now().items() if fingerprint(key) == asked), None)
@@ -209,21 +202,28 @@ class Gate:
         else:
             raise HttpError(404, "this is the gate of a fedpub coordinator; sites enter with `fedpub site start`")
 
-    async def _fleet(self, client: Connection, request: h11.Request, name: str) -> None:
-        headers = _passed([*request.headers])
-        site = self._sender(headers, client.address)
-        if int(headers.get(b"content-length", 0)) > self._largest:
+    async def _fleet(self, client: Connection, guest: Guest, request: h11.Request, name: str) -> None:
+        headers = {name.lower(): value for name, value in request.headers}  # each once: what is checked is what counts
+        site = self._sender(headers, guest.address)
+        self.lobby.is_known(guest, site)
+        if int(headers.get(b"content-length", 0)) > self._limits.largest:
             raise self._too_large(site)
-        if self._busy >= self._most:
-            raise HttpError(503, f"the coordinator has {self._most} requests under way; try again later")
-        self._busy += 1
+        if self._under_way[site] >= self._limits.under_way:
+            raise HttpError(503, f"{site} has {self._under_way[site]} requests under way; try again later")
+        self._under_way[site] += 1
         try:
-            await self._forward(client, name, headers, site)
+            answer = await self._delivered(site, name, await self._read(client.body(), site))
         finally:
-            self._busy -= 1
+            self._under_way[site] -= 1
+            if not self._under_way[site]:
+                del self._under_way[site]
+        await client.begin(200, {b"content-type": PROTOBUF, b"content-length": str(len(answer)).encode()})
+        for start in range(0, len(answer), PIECE):
+            await client.send(h11.Data(data=answer[start : start + PIECE]))
+        await client.send(h11.EndOfMessage())
 
     def _sender(self, headers: Headers, address: str) -> str:
-        """The admitted site whose key signed this request. Flower checks that the signature is recent."""
+        """The admitted site whose key signed this request just now."""
         unsigned = HttpError(
             NOT_ADMITTED, "the request is not signed with a site's key; sites enter with `fedpub site start`"
         )
@@ -245,43 +245,48 @@ class Gate:
             key.verify(signature, signed, ec.ECDSA(hashes.SHA256()))
         except InvalidSignature:
             raise HttpError(NOT_ADMITTED, f"the request is not signed with the key of {site}") from None
+        if not _is_recent(signed):
+            raise HttpError(NOT_ADMITTED, f"the signature of {site} is not of this time; set the clocks of both sides")
         return site
 
-    async def _forward(self, client: Connection, name: str, headers: Headers, site: str) -> None:
-        body = await self._bounded(client.body(), site)
-        headers = headers | {b"content-length": str(len(body)).encode()}
+    async def _delivered(self, site: str, name: str, body: bytes) -> bytes:
         try:
-            async with asyncio.timeout(self._idle_seconds):
-                response = await self._upstream.post(
-                    f"http://link{FLEET}{name}", headers=[*headers.items()], content=body
-                )
+            async with asyncio.timeout(self._limits.idle_seconds):
+                return await self._deliver(site, name, body)
+        except HttpError:
+            raise
         except TimeoutError:
-            raise HttpError(504, "the link does not answer in time; try again later") from None
-        except Exception as error:  # whatever a request does to Flower, the next one is still served
+            raise HttpError(504, "there is no answer in time; try again later") from None
+        except Exception as error:  # whatever a request does, the next one is still served
             log.warning("the link failed at %s of %s: %s", name, site, printable(repr(error)))
             raise HttpError(502, "the link failed; try again later") from None
-        headers = _passed(response.headers.raw) | {b"content-length": str(len(response.content)).encode()}
-        await client.begin(response.status_code, headers)
-        await client.send(h11.Data(data=response.content))
-        await client.send(h11.EndOfMessage())
 
-    async def _bounded(self, body: AsyncIterator[bytes], site: str) -> bytes:
+    async def _read(self, body: AsyncIterator[bytes], site: str) -> bytes:
         """The body, counted as it arrives: its length need not be declared."""
-        taken = bytearray()
-        async for chunk in body:
-            taken += chunk
-            if len(taken) > self._largest:
-                raise self._too_large(site)
-        return bytes(taken)
+        taken, begun = bytearray(), time.monotonic()
+        try:
+            async for chunk in body:
+                taken += chunk
+                self._held += len(chunk)
+                if len(taken) > self._limits.largest:
+                    raise self._too_large(site)
+                if self._held > self._limits.held:
+                    raise HttpError(503, f"the coordinator is reading {self._limits.held} bytes; try again later")
+                if time.monotonic() - begun > self._limits.idle_seconds + len(taken) / self._limits.slowest:
+                    raise HttpError(503, "the request came too slowly; try again later")
+            return bytes(taken)
+        finally:
+            self._held -= len(taken)
 
     def _too_large(self, site: str) -> HttpError:
-        sentence = f"{site} sent more than the {self._largest} bytes that one request may have"
+        sentence = f"{site} sent more than the {self._limits.largest} bytes that one request may have"
         log.warning(sentence)
         return HttpError(413, sentence)
 
 
-def _passed(headers: list[tuple[bytes, bytes]]) -> Headers:
-    """The headers that Flower uses, each once, so that exactly what was checked is passed on."""
-    named = {name.lower(): value for name, value in headers}
-    plain = (b"accept", b"content-length", b"content-type")
-    return {name: value for name, value in named.items() if name in plain or name.startswith(b"flwr-")}
+def _is_recent(signed: bytes) -> bool:
+    try:
+        age = time.time() - datetime.fromisoformat(signed.decode("ascii")).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return False
+    return -AHEAD < age < BEHIND + AHEAD

@@ -1,204 +1,284 @@
-"""Flower's link inside the coordinator's process: nodes, messages, and the part of its API that is for sites.
+"""The part of Flower's protocol that nodes use, as mailboxes: at most one message to a site, and one answer from it.
 
-There is no other part: no app can be started or fetched. Nothing is stored on disk: after a restart sites activate
-themselves again, and messages are sent again.
+Nothing else of Flower is served: no app can be started or fetched, and no node registers itself. A site that asks for
+messages has none in its hands, so it gets its message as often as it asks until it has answered. An answer comes in
+pieces, which wait on disk where they are large. After a restart all is forgotten: sites activate themselves again, and
+messages are sent again.
+
+All of it belongs to one event loop.
 """
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import threading
+import asyncio
+import secrets
+import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from logging.handlers import RotatingFileHandler
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import IO, Any
 
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
-from fastapi import APIRouter, FastAPI
 from flwr.app import Metadata
 from flwr.app.message import make_message, remove_content_from_message
-from flwr.common.constant import (
-    HEARTBEAT_DEFAULT_INTERVAL,
-    NOOP_ACCOUNT_NAME,
-    NOOP_FLWR_AID,
-    SUPERLINK_NODE_ID,
+from flwr.common.serde import message_to_proto
+from flwr.proto.fleet_pb2 import (
+    ActivateNodeRequest,
+    ActivateNodeResponse,
+    DeactivateNodeRequest,
+    DeactivateNodeResponse,
+    PullMessagesRequest,
+    PullMessagesResponse,
+    PushMessagesRequest,
+    PushMessagesResponse,
 )
-from flwr.proto.fleet_pb2 import ActivateNodeRequest, ActivateNodeResponse
-from flwr.server.superlink.linkstate import LinkStateFactory
-from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME, NOOP_FEDERATION_ID, TaskType
+from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest, SendNodeHeartbeatResponse
+from flwr.proto.message_pb2 import (
+    ConfirmMessageReceivedRequest,
+    ConfirmMessageReceivedResponse,
+    ObjectTree,
+    PullObjectRequest,
+    PullObjectResponse,
+    PushObjectRequest,
+    PushObjectResponse,
+)
 from flwr.supercore.date import now
-from flwr.supercore.error import http_error_translator
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree, no_object_id_recompute
-from flwr.supercore.object_store import ObjectStoreFactory
-from flwr.supercore.protobuf.routing import ProtobufRoute
-from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_DEPENDENCY, ProtobufTranslationMiddleware
-from flwr.superlink.federation import NoOpFederationManager
-from flwr.superlink.routers.fleet.node_auth import NodeAuthMiddleware
-from flwr.superlink.routers.fleet.router import router as fleet_router
-from flwr.superlink.servicer.fleet import fleet_handlers
-from starlette.middleware import Middleware
-from starlette.middleware.base import BaseHTTPMiddleware
+from google.protobuf.message import DecodeError
 
-from fedpub.core.printable import printable
-from fedpub.errors import FedpubError
-from fedpub.flower.exchange import IncompleteError, Present, packed, payload_of
+from fedpub.flower.connection import HttpError
+from fedpub.flower.exchange import OBJECTS, packed, payload_of
 
-ACTIVATE = "/v1/fleet/activate-node"
-LOG_BYTES = 2**20
+RUN, COORDINATOR = 1, 1  # what Flower's messages call them
+LONG_POLL = 10.0  # seconds that a request for messages waits for one
+ABSENT = 45.0  # seconds without a request after which a site counts as absent; nodes send heartbeats every 8 to 10
+SMALL = 2**20  # bytes of an answer that waits in memory
+TTL = 10.0**9  # the exchange has the deadline
+UNKNOWN_NODE, NOT_NOW, TOO_LARGE = 401, 409, 413
+
+
+@dataclass
+class _Question:
+    """A message to a site, as Flower's objects."""
+
+    number: str  # of the exchange
+    name: str  # of Flower's object
+    proto: Any
+    tree: Any
+    objects: dict[str, bytes]
+
+
+class _Answer:
+    """The objects of an answer as they arrive, in a file that needs no name."""
+
+    def __init__(self, name: str, wanted: set[str], largest: int, folder: Path) -> None:
+        self.name, self._largest = name, largest
+        self.missing = wanted
+        self._file: IO[bytes] = tempfile.SpooledTemporaryFile(SMALL, dir=str(folder))  # noqa: SIM115 - closed by `close`
+        self._places: dict[str, tuple[int, int]] = {}
+        self._end = 0
+
+    def take(self, name: str, content: bytes) -> None:
+        if self._end + len(content) > self._largest:
+            raise HttpError(TOO_LARGE, f"an answer may have {self._largest} bytes, and this one is larger")
+        self._file.write(content)
+        self._places[name] = (self._end, len(content))
+        self._end += len(content)
+        self.missing.discard(name)
+
+    def read(self) -> bytes:
+        """The message in it; empty where it is none."""
+        return payload_of(self.name, self._object, self._largest) or b""
+
+    def _object(self, name: str) -> bytes:
+        start, length = self._places.get(name, (0, 0))
+        self._file.seek(start)
+        return self._file.read(length)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+@dataclass
+class _Box:
+    site: str
+    node: int = field(default_factory=lambda: secrets.randbits(62) + 2)
+    seen: float = float("-inf")
+    question: _Question | None = None
+    answer: _Answer | None = None
+    has_come: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def clear(self) -> None:
+        self.question = None
+        if self.answer is not None:
+            self.answer.close()
+            self.answer = None
 
 
 class Link:
-    """Carries messages to the nodes of admitted sites; `admitted` returns the current list of their keys."""
+    """The mailboxes of all admitted sites.
 
-    def __init__(self, admitted: Callable[[], Mapping[str, str]], largest: int) -> None:
-        self._admitted, self._largest = admitted, largest
-        objects = ObjectStoreFactory(FLWR_IN_MEMORY_DB_NAME)
-        self._factory = LinkStateFactory(FLWR_IN_MEMORY_DB_NAME, NoOpFederationManager(), objects)
-        self._state = self._factory.state()
-        self._arrivals: Counter[int] = Counter()
-        self._pems: dict[str, bytes] = {}  # of the keys in the admission list
-        self._run = self._task = 0
-        self._lock = threading.Lock()
-        self.app = self._app()
+    - `tell`: takes the number of a question and the answer to it.
+    - `largest`: the most bytes of an answer.
+    - `folder`: where large answers wait.
+    """
 
-    # What sites reach, through the gate
+    def __init__(self, tell: Callable[[str, bytes], None], largest: int, folder: Path) -> None:
+        self._tell, self._largest, self._folder = tell, largest, folder
+        self._boxes: dict[str, _Box] = {}
+        self._reading = asyncio.Lock()
 
-    def _app(self) -> FastAPI:
-        ours = APIRouter(route_class=ProtobufRoute)
+    # For the coordinator
 
-        @ours.post(ACTIVATE)
-        def activate(request: Annotated[ActivateNodeRequest, PROTOBUF_REQUEST_DEPENDENCY]) -> ActivateNodeResponse:
-            """Replaces Flower's endpoint, for which the key of a killed node is in use for another minute."""
-            return self._activate(request)
-
-        app = FastAPI(
-            docs_url=None,
-            redoc_url=None,
-            openapi_url=None,
-            middleware=[
-                Middleware(BaseHTTPMiddleware, dispatch=http_error_translator),
-                Middleware(ProtobufTranslationMiddleware),
-                Middleware(NodeAuthMiddleware),
-            ],
-        )
-        app.state.linkstate_factory, app.state.enable_supernode_auth = self._factory, True
-        app.include_router(ours)
-        app.include_router(fleet_router)
-        return app
-
-    def _activate(self, request: ActivateNodeRequest) -> ActivateNodeResponse:
-        with self._lock:
-            node = self._state.get_node_id_by_public_key(request.public_key)
-            if node is None and request.public_key in self._keys().values():
-                node = self._state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, request.public_key, 0)
-            if node is not None:
-                self._state.deactivate_node(node)
-        answer: ActivateNodeResponse = fleet_handlers.activate_node(request=request, state=self._state)
-        self._arrivals[answer.node_id] += 1
-        return answer
-
-    # What the rounds need
-
-    def present(self, sites: Mapping[int, str]) -> dict[int, Present]:
-        """The connected nodes of these sites; a site is identified by its key only."""
-        admitted, online = self._keys(), set(self._state.get_nodes(self._running()))
-        keys = {client: admitted[site] for client, site in sites.items() if site in admitted}
-        nodes = {client: self._state.get_node_id_by_public_key(key) for client, key in keys.items()}
-        return {client: Present(node, self._arrivals[node]) for client, node in nodes.items() if node in online}
-
-    def _keys(self) -> dict[str, bytes]:
-        """The keys of the admitted sites in the form in which nodes present them; each is converted once."""
-        admitted = self._admitted()
-        pems = self._pems = {line: self._pems.get(line) or _pem(line) for line in admitted.values()}
-        return {site: pems[line] for site, line in admitted.items()}
-
-    def send(self, node: int, data: bytes, ttl: float) -> str | None:
-        about = Metadata(
-            run_id=self._running(),
-            message_id="",
-            src_node_id=SUPERLINK_NODE_ID,
-            dst_node_id=node,
-            reply_to_message_id="",
-            group_id="",
-            created_at=now().timestamp(),
-            ttl=ttl,
-            message_type="query",
-        )
-        message = make_message(metadata=about, content=packed(data))
-        with no_object_id_recompute():
-            number = message.object_id
-            about.__dict__["_message_id"] = number
-            # Objects first: when a site finds the message, all of it is there.
-            self._state.object_store.preregister(self._run, get_object_tree(message))
-            for name, one in get_all_nested_objects(message).items():
-                self._state.object_store.put(name, one.deflate())
-            stored: str | None = self._state.store_message_ins(remove_content_from_message(message))
-        return stored
-
-    def replies(self, numbers: Iterable[str]) -> dict[str, bytes | None]:
-        """Read directly from the store: Flower's own query drops the answer of a node that has left since."""
-        found = dict[str, bytes | None]()
-        for number in numbers:
-            reply = self._state.message_ins_id_to_message_res_id.get(number)
-            if reply is not None:
-                with contextlib.suppress(IncompleteError):
-                    # Anything else is passed on as an empty message, which its reader refuses.
-                    found[number] = payload_of(reply, self._object, self._largest) or b""
-        return found
-
-    def _object(self, name: str) -> bytes:
-        content: bytes | None = self._state.object_store.get(name)
-        if not content:
-            raise IncompleteError(name)
-        return content
+    def send(self, node: int, number: str, data: bytes) -> bool:
+        """Put a message into a site's box, instead of the one before; False if there is no such node any more."""
+        box = next((box for box in self._boxes.values() if box.node == node), None)
+        if box is None:
+            return False
+        box.clear()
+        box.question = _question(node, number, data)
+        box.has_come.set()
+        return True
 
     def forget(self) -> None:
-        """Drop everything that was pushed: what arrives later is too late."""
-        self._state.cleanup_run(self._running())
+        """Drop all messages: what arrives later is too late."""
+        for box in self._boxes.values():
+            box.clear()
 
-    def _running(self) -> int:
-        """The Flower run to which all messages belong; a new one if the old one expired while this process slept."""
-        if self._run and self._state.acknowledge_task_heartbeat(self._task):
-            return self._run
-        if self._run:
-            self._state.cleanup_run(self._run)
-        for _ in range(2):
-            self._run = self._state.create_run(
-                None, None, None, {}, NOOP_FEDERATION_ID, None, NOOP_FLWR_AID, TaskType.SERVER_APP
-            )
-            self._task = self._state.get_run_info(run_ids=[self._run])[0].primary_task_id if self._run else 0
-            if self._run and self._state.claim_task(self._task) and self._state.activate_task(self._task):
-                return self._run
-        raise FedpubError("Flower's link cannot begin a run; start it again with fedpub coordinator start --resume")
+    def present(self, sites: Mapping[str, object]) -> dict[str, int]:
+        """The nodes of the connected sites; the boxes of those that are not in `sites` any more are closed."""
+        for name in [name for name in self._boxes if name not in sites]:
+            box = self._boxes.pop(name)
+            box.clear()
+            box.has_come.set()
+        late = time.monotonic() - ABSENT
+        return {name: box.node for name, box in self._boxes.items() if box.seen > late}
 
-    def keep_alive(self, ended: threading.Event) -> None:
-        """Flower ends a run whose process is silent for a minute; aggregation may take longer."""
-        while not ended.wait(HEARTBEAT_DEFAULT_INTERVAL / 3):
-            self._state.acknowledge_task_heartbeat(self._task)
+    # For the sites
+
+    async def serve(self, site: str, name: str, body: bytes) -> bytes:
+        """The response to one request of an admitted site."""
+        kind, handle = _ENDPOINTS[name]
+        request = kind()
+        try:
+            request.ParseFromString(body)
+        except DecodeError:
+            raise HttpError(400, "the request cannot be read; sites enter with `fedpub site start`") from None
+        if name == "activate-node":
+            box = self._boxes.setdefault(site, _Box(site))
+        else:
+            node = request.node if hasattr(request, "node") else request
+            found = self._boxes.get(site)
+            if found is None or found.node != node.node_id:
+                raise HttpError(UNKNOWN_NODE, "the node is not active; activate it again")
+            box = found
+        box.seen = time.monotonic()
+        response: bytes = (await handle(self, box, request)).SerializeToString()
+        return response
+
+    async def _activate(self, box: _Box, request: Any) -> ActivateNodeResponse:
+        return ActivateNodeResponse(node_id=box.node)
+
+    async def _deactivate(self, box: _Box, request: Any) -> DeactivateNodeResponse:
+        box.seen = float("-inf")
+        return DeactivateNodeResponse()
+
+    async def _beat(self, box: _Box, request: Any) -> SendNodeHeartbeatResponse:
+        return SendNodeHeartbeatResponse(success=True)
+
+    async def _pull(self, box: _Box, request: Any) -> PullMessagesResponse:
+        """The message in the box, which is waited for."""
+        if box.question is None:
+            box.has_come.clear()
+            try:
+                async with asyncio.timeout(LONG_POLL):
+                    await box.has_come.wait()
+            except TimeoutError:
+                return PullMessagesResponse()
+        if self._boxes.get(box.site) is not box:
+            raise HttpError(UNKNOWN_NODE, "the site is not admitted any more")
+        if (asked := box.question) is None:
+            return PullMessagesResponse()
+        return PullMessagesResponse(messages_list=[asked.proto], message_object_trees=[asked.tree])
+
+    async def _pull_object(self, box: _Box, request: Any) -> PullObjectResponse:
+        content = box.question.objects.get(request.object_id) if box.question else None
+        if content is None:
+            return PullObjectResponse(object_found=False, object_available=False)
+        return PullObjectResponse(object_found=True, object_available=True, object_content=content)
+
+    async def _confirm(self, box: _Box, request: Any) -> ConfirmMessageReceivedResponse:
+        return ConfirmMessageReceivedResponse()
+
+    async def _push(self, box: _Box, request: Any) -> PushMessagesResponse:
+        """Begin an answer; nothing is wanted of one to another question than the last."""
+        if len(request.messages_list) != 1 or len(request.message_object_trees) != 1:
+            raise HttpError(400, "a site answers one message at a time")
+        about, tree = request.messages_list[0].metadata, request.message_object_trees[0]
+        if box.question is None or about.reply_to_message_id != box.question.name:
+            return PushMessagesResponse(results={about.message_id: 0})
+        wanted = _names(tree)
+        if tree.object_id != about.message_id or len(wanted) > OBJECTS:
+            raise HttpError(400, f"an answer has at most {OBJECTS} objects, of which the first is the message")
+        if box.answer is not None:
+            box.answer.close()
+        box.answer = _Answer(about.message_id, set(wanted), self._largest, self._folder)
+        return PushMessagesResponse(results={about.message_id: 0}, objects_to_push=wanted, session_id=about.message_id)
+
+    async def _push_object(self, box: _Box, request: Any) -> PushObjectResponse:
+        answer, asked = box.answer, box.question
+        if answer is None or asked is None or request.object_id not in answer.missing:
+            return PushObjectResponse(stored=False)
+        answer.take(request.object_id, request.object_content)
+        if not answer.missing:
+            async with self._reading:  # one at a time is in memory as a whole
+                data = await asyncio.to_thread(answer.read)
+            if box.answer is answer:  # neither forgotten nor begun again since
+                box.clear()
+                self._tell(asked.number, data)
+        return PushObjectResponse(stored=True)
 
 
-def _pem(line: str) -> bytes:
-    """A key in the form in which nodes present it."""
-    return load_ssh_public_key(line.encode()).public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+def _question(node: int, number: str, data: bytes) -> _Question:
+    about = Metadata(
+        run_id=RUN,
+        message_id="",
+        src_node_id=COORDINATOR,
+        dst_node_id=node,
+        reply_to_message_id="",
+        group_id="",
+        created_at=now().timestamp(),
+        ttl=TTL,
+        message_type="query",
+    )
+    message = make_message(metadata=about, content=packed(data))
+    with no_object_id_recompute():
+        name = message.object_id
+        about.__dict__["_message_id"] = name
+        objects = {each: one.deflate() for each, one in get_all_nested_objects(message).items()}
+        tree = get_object_tree(message)
+        return _Question(number, name, message_to_proto(remove_content_from_message(message)), tree, objects)
 
 
-class _Shown(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        return f"{time.strftime('%Y-%m-%d %H:%M:%S')} {record.levelname} {printable(record.getMessage(), 1000)}"
+def _names(tree: ObjectTree) -> list[str]:
+    """The objects of an answer, each once; more than are allowed are not listed to their end."""
+    found: dict[str, None] = {}
+    left = [tree]
+    while left and len(found) <= OBJECTS:
+        one = left.pop()
+        found[one.object_id] = None
+        left += one.children
+    return list(found)
 
 
-def log_to(path: Path) -> None:
-    """Send Flower's log to a file, since it quotes what sites send."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handler = RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8", delay=True)
-    handler.setFormatter(_Shown())
-    flower = logging.getLogger("flwr")
-    for old in list(flower.handlers):
-        flower.removeHandler(old)
-        old.close()
-    flower.addHandler(handler)
-    flower.setLevel(logging.WARNING)
-    flower.propagate = False
+_Handler = Callable[[Link, _Box, Any], Awaitable[Any]]
+_ENDPOINTS: dict[str, tuple[Callable[[], Any], _Handler]] = {
+    "activate-node": (ActivateNodeRequest, Link._activate),
+    "confirm-message-received": (ConfirmMessageReceivedRequest, Link._confirm),
+    "deactivate-node": (DeactivateNodeRequest, Link._deactivate),
+    "pull-messages": (PullMessagesRequest, Link._pull),
+    "pull-object": (PullObjectRequest, Link._pull_object),
+    "push-messages": (PushMessagesRequest, Link._push),
+    "push-object": (PushObjectRequest, Link._push_object),
+    "send-node-heartbeat": (SendNodeHeartbeatRequest, Link._beat),
+}

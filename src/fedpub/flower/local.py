@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from fedpub.core.private import owner_only
 from fedpub.data.clients.subgraph_files import write_subgraph
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment, Plan
@@ -80,6 +81,7 @@ def deploy_local(
     with ExitStack() as stack:
         base = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedpub-")))
         place = out or base / "run"
+        stack.enter_context(owner_only())  # from here on: datasets, which others may use too, were prepared above
         RunDirectory.create(place, plan.experiment.to_json(), ready.graph.digest(), ready.partition.digest)
         if out is not None:
             base = out / "deployment"

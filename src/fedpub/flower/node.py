@@ -41,6 +41,7 @@ LARGEST = 2**31  # bytes of a message
 RESPONSE = 2**26  # of one response: objects are at most 5 MiB
 HEARTBEAT = 20  # seconds; a node counts as absent after missing two of them
 TIMEOUT = 30.0
+KEPT = 240.0  # seconds that an unused connection is kept: a new one may find the coordinator's port crowded
 TRIES, TRY = 50, 0.2  # attempts to get an object that has not arrived yet, and seconds between them
 
 
@@ -56,7 +57,8 @@ class _Line:
     http: httpx.Client = field(init=False)
 
     def __post_init__(self) -> None:
-        self.http = httpx.Client(verify=self.context, timeout=TIMEOUT, follow_redirects=False)
+        kept = httpx.Limits(max_connections=4, keepalive_expiry=KEPT)
+        self.http = httpx.Client(verify=self.context, timeout=TIMEOUT, follow_redirects=False, limits=kept)
 
     def intercept(self, context: Any, call_next: Callable[[Any], httpx.Response]) -> httpx.Response:
         context.request.headers["accept-encoding"] = "identity"

@@ -16,11 +16,9 @@ from urllib.parse import urlsplit
 import httpx
 
 from fedpub.errors import FedpubError
-from fedpub.flower.gate import ASK
+from fedpub.flower.gate import AHEAD, ASK, BEHIND
 from fedpub.flower.keys import fingerprint
 
-# Seconds by which a signature may be ahead or behind before Flower refuses it (node_auth.py).
-AHEAD, BEHIND = 5, 300
 # OpenSSL's codes of certificate errors.
 NOT_YET, EXPIRED, OTHER_NAME, OTHER_ADDRESS = 9, 10, 62, 64
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import socket
@@ -12,10 +11,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from fedpub.core.children import signalled_with_parent
 from fedpub.errors import FedpubError
 
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
-PR_SET_PDEATHSIG = 1
 GRACE = 15.0
 
 
@@ -41,8 +40,34 @@ def start(words: Sequence[str | Path], log: Path, env: Mapping[str, str] | None 
         )
 
 
+def child(words: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+    """A process that is spoken to over its standard input and output; it ends when they are closed."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as file:
+        return subprocess.Popen(
+            list(words),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=file,
+            env={**os.environ, **(env or {})},
+            start_new_session=True,  # Ctrl-C is for the parent
+        )
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a process that was started by `child`."""
+    assert process.stdin is not None
+    with contextlib.suppress(OSError):
+        process.stdin.close()
+    try:
+        process.wait(GRACE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 def _end_with_parent() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    signalled_with_parent(signal.SIGTERM)
 
 
 def stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:

@@ -1,4 +1,4 @@
-"""New folders of a coordinator and of sites, and the admission of a site."""
+"""New folders of a coordinator and of sites, and the admission of a site: all files are for their owner alone."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedpub.core.files import write_text
+from fedpub.core.private import owner_only, tighten
 from fedpub.data.graph import Graph
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
@@ -30,6 +31,7 @@ from fedpub.flower.processes import require_flower
 from fedpub.flower.sites import AUTHORITY, SiteConfig
 
 
+@owner_only()
 def make_coordinator(
     folder: Path, experiment: Experiment, terms: Terms, hosts: Sequence[str], bind: str, port: int, days: int
 ) -> None:
@@ -46,6 +48,7 @@ def make_coordinator(
     write_text(CoordinatorFolder(folder).admitted, "# one site a line: its name and its public key\n")
 
 
+@owner_only()
 def make_site(folder: Path, name: str, coordinator: str, graph: Path, authority: Path) -> tuple[Graph, str]:
     """A folder with a key and a .pub file for the coordinator; the site's graph and the fingerprint of its key."""
     require_flower()
@@ -57,11 +60,12 @@ def make_site(folder: Path, name: str, coordinator: str, graph: Path, authority:
     line = make_site_key(config.key(folder))
     config.save(folder)
     Policy().save(folder)  # all settings by name, so that the owner sees what can be limited
-    shutil.copy(authority, folder / AUTHORITY)
+    shutil.copyfile(authority, folder / AUTHORITY)
     write_text(folder / f"{name}.pub", f"{line}\n")
     return found, fingerprint(line)
 
 
+@owner_only()
 def admit_file(folder: Path, key: Path, name: str | None = None) -> tuple[str, str]:
     """Admit the site of a .pub file, by the name in it unless another is given; its name and fingerprint."""
     line = _public(key)
@@ -71,6 +75,7 @@ def admit_file(folder: Path, key: Path, name: str | None = None) -> tuple[str, s
     return name, fingerprint(line)
 
 
+@owner_only()
 def rotate_file(folder: Path, site: str, key: Path) -> tuple[str, str]:
     """Admit a site by the key of a .pub file instead of its old one; the fingerprints of the old and the new key."""
     line = _public(key)
@@ -78,17 +83,20 @@ def rotate_file(folder: Path, site: str, key: Path) -> tuple[str, str]:
     return fingerprint(old), fingerprint(line)
 
 
+@owner_only()
 def remove_site(folder: Path, site: str) -> str:
     """Take a site off the admission list; the fingerprint of its key."""
     return fingerprint(remove(CoordinatorFolder(folder).admitted, site))
 
 
+@owner_only()
 def renew(folder: Path, hosts: Sequence[str], days: int) -> str:
     """A new certificate with the old key, for the old hosts unless others are given; the day on which it expires."""
     make_certificate(folder, hosts or certified_hosts(folder), days)
     return f"{certificate_expires(folder):%d %B %Y}"
 
 
+@owner_only()
 def rotate_key(folder: Path) -> tuple[Path, str]:
     """A new key for a site; the .pub file for the coordinator and the fingerprint."""
     config = SiteConfig.load(folder)
@@ -108,3 +116,4 @@ def _public(key: Path) -> str:
 def _check_free(folder: Path) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise FedpubError(f"{folder} already exists; choose another `folder`, or remove it")
+    tighten(folder)  # if it is there, and empty

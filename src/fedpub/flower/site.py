@@ -20,13 +20,13 @@ from fedpub.flower.processes import require_flower
 from fedpub.flower.sites import AUTHORITY, SiteConfig, open_site
 
 AGAIN = 1.0  # seconds before an unreachable coordinator is tried again
-FIRST_PAUSE, LAST_PAUSE = 0.1, 0.5  # seconds between two polls for messages
+PAUSE = 0.2  # seconds from one request for messages to the next; the coordinator's gate holds it until one comes
 
 
 def run_site(path: Path, say: Callable[[str], None], *, once: bool = False, wait: bool = True) -> None:
     """Take part until the process ends or, with `once`, until the run is finished."""
     require_flower()
-    from fedpub.flower.link import log_to
+    from fedpub.flower.logs import log_to
     from fedpub.flower.node import ConnectionTroubleError, Node
 
     path = path.resolve()
@@ -39,9 +39,9 @@ def run_site(path: Path, say: Callable[[str], None], *, once: bool = False, wait
     _introduce(config, path, say, wait)
     said = f"connected to {config.coordinator}"
     say(f"site {config.id}: {said}")
-    pause = FIRST_PAUSE
     with Node(config.coordinator, context_of(path / AUTHORITY), key) as node:
         while not (once and site.finished):
+            asked = time.monotonic()
             try:
                 got = node.next_message()
                 if got is not None:
@@ -50,16 +50,14 @@ def run_site(path: Path, say: Callable[[str], None], *, once: bool = False, wait
                         say(f"site {config.id}: {printable(site.news)}")
                         site.news = ""
                     node.reply(got[0], answer)
-                now = f"connected to {config.coordinator}"
-                pause = min(1.2 * pause, LAST_PAUSE) if got is None else FIRST_PAUSE
+                now, pause = f"connected to {config.coordinator}", 0.0 if got else PAUSE
             except ConnectionTroubleError as error:
                 now, pause = _trouble(config, path) or str(error), AGAIN
             if now != said:
                 said = now
                 say(f"site {config.id}: {said}")
             if not (once and site.finished):
-                time.sleep(pause)
-                pause = min(pause, LAST_PAUSE)
+                time.sleep(max(0.0, asked + pause - time.monotonic()))
 
 
 def answered(site: Site, data: bytes) -> bytes:

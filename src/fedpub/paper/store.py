@@ -11,13 +11,16 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
+from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from fedpub.algorithms import has_all_data
-from fedpub.core.files import read_tensors, write_text
+from fedpub.core.children import end_with_parent
+from fedpub.core.files import write_text
+from fedpub.core.tensor_files import read_tensors
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.experiment.prepare import Prepared, prepare
@@ -26,6 +29,8 @@ from fedpub.runs.simulated import run
 from fedpub.store.directory import RunDirectory, read_rows
 from fedpub.store.record import Row
 from fedpub.tasks import TASKS
+
+_done: SimpleQueue[Job | str]  # of a process that computes
 
 
 @dataclass(frozen=True)
@@ -110,22 +115,20 @@ def compute(jobs: Iterable[Job], folder: Path, root: Path | None, processes: int
         for group in groups.values():
             yield from _compute_group(group, folder, root)
         return
-    # A queue reports each finished job, not only whole groups.
+    # A queue reports each finished job, not only whole groups. It is a pipe: nothing of it stays on disk after a kill.
     context = multiprocessing.get_context("spawn")
-    with context.Manager() as manager:
-        done = manager.Queue()
-        with context.Pool(processes) as pool:
-            tasks = [(group, folder, root, processes, done) for group in groups.values()]
-            running = [pool.apply_async(_compute_apart, task) for task in tasks]
-            left = len(wanted)
-            while left:
-                found = done.get()
-                if isinstance(found, str):
-                    raise FedpubError(found)
-                left -= 1
-                yield found
-            for one in running:
-                one.get()
+    done = context.SimpleQueue()
+    with context.Pool(processes, _begin_worker, (done, processes)) as pool:
+        running = [pool.apply_async(_compute_apart, (group, folder, root)) for group in groups.values()]
+        left = len(wanted)
+        while left:
+            found = done.get()
+            if isinstance(found, str):
+                raise FedpubError(found)
+            left -= 1
+            yield found
+        for one in running:
+            one.get()
 
 
 def _data(experiment: Experiment) -> object:
@@ -144,17 +147,24 @@ def _data(experiment: Experiment) -> object:
     )
 
 
-def _compute_apart(group: list[Job], folder: Path, root: Path | None, processes: int, done: Any) -> None:
-    """Run in a separate process; a failure is reported to the parent as a sentence."""
+def _begin_worker(done: SimpleQueue[Job | str], processes: int) -> None:
+    """Prepare a process that computes: what it reports to, and its share of the cores."""
+    global _done
+    end_with_parent()
+    _done = done
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // processes))
+
+
+def _compute_apart(group: list[Job], folder: Path, root: Path | None) -> None:
+    """Run in a separate process; a failure is reported to the parent as a sentence."""
     try:
         for job in _compute_group(group, folder, root):
-            done.put(job)
+            _done.put(job)
     except FedpubError as error:
-        done.put(str(error))
+        _done.put(str(error))
     except Exception as error:  # otherwise the parent would wait forever
         one = group[0].experiment
-        done.put(f"{type(error).__name__} with {one.method} on {one.dataset} {one.scenario} {one.clients}: {error}")
+        _done.put(f"{type(error).__name__} with {one.method} on {one.dataset} {one.scenario} {one.clients}: {error}")
 
 
 def _compute_group(group: list[Job], folder: Path, root: Path | None) -> Iterator[Job]:

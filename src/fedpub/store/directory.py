@@ -32,7 +32,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedpub.core.files import append_text, read_tensors, remove_leftovers, write_tensors, write_text
+from fedpub.core.files import append_text, remove_leftovers, write_text
+from fedpub.core.tensor_files import read_tensors, write_tensors
 from fedpub.core.tree import Tree, pack, tree, unpack
 from fedpub.engine.rounds import Round, Snapshot
 from fedpub.errors import FedpubError

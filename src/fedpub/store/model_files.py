@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpub.core.files import read_tensors, write_tensors, write_text
+from fedpub.core.files import write_text
+from fedpub.core.tensor_files import read_tensors, write_tensors
 from fedpub.core.tree import Tree
 from fedpub.errors import FedpubError
 from fedpub.models import MODELS, Model

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from fedpub.core.files import read_tensors
+from fedpub.core.tensor_files import read_tensors
 from fedpub.core.tree import Tree, tree_map
 from fedpub.data import datasets
 from fedpub.data.graph import Graph

@@ -18,8 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpub.core.files import file_name, read_tensors, write_tensors
+from fedpub.core.files import file_name
 from fedpub.core.rng import derive, numpy_stream
+from fedpub.core.tensor_files import read_tensors, write_tensors
 from fedpub.data.download import cache_folder
 from fedpub.data.graph import Graph
 from fedpub.errors import FedpubError, unknown

@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fedpub.core.files import read_tensors, write_tensors
 from fedpub.core.sparse import csr, from_scipy, to_scipy
+from fedpub.core.tensor_files import read_tensors, write_tensors
 from fedpub.data.clients.links import Judged, Links
 from fedpub.data.clients.subgraph import Subgraph
 from fedpub.errors import FedpubError
