@@ -290,7 +290,7 @@ def test_a_download_s_bar_is_not_among_the_results(place, capsys):
 def test_the_overview_has_the_exit_statuses(capsys):
     assert main(["--help"]) == 0
     told = capsys.readouterr().out
-    found = "1 found a problem (doctor), or an unexpected error"
+    found = "1 found a problem (doctor, audit verify), or an unexpected error"
     for status in ("0 done", found, "2 a problem that you can fix", "130 interrupted"):
         assert status in told
 

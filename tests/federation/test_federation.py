@@ -23,8 +23,9 @@ from fedpub.federation.in_process import InProcessSites
 from fedpub.federation.joining import Finished, check_joinable
 from fedpub.federation.known import Known
 from fedpub.federation.part import OnePiece
+from fedpub.federation.policy import Policy, check_agreed
 from fedpub.federation.requests import Terms
-from fedpub.federation.site import Site, check_agreed
+from fedpub.federation.site import Site
 from fedpub.federation.wire import Envelope, decode, encode
 from fedpub.runs.simulated import run
 from fedpub.store.directory import RunDirectory, read_rows
@@ -329,7 +330,8 @@ def test_a_new_site_joins_a_finished_run(method, tmp_path):
     told = finished.join(new, 3, lambda messages, _: {0: site.answer(messages[0])}, 5.0)
     assert site.finished
     fields = {"run": RUN, "experiment": plan.experiment.to_json(), "client": 3, "step": "near", "epochs": 99}
-    longer = Envelope("join", fields | {"classes": list(known.classes), "precision": "exact", "nearest": {}})
+    fields |= {"classes": list(known.classes), "precision": "exact", "sites": 4}
+    longer = Envelope("join", fields | {"nearest": {}})
     assert "20 epochs, not the 99" in decode(site.answer(encode(longer))).fields["reason"]
     assert set(told["nearest"]) == {"site-0", "site-1", "site-2"}
     assert sum(told["nearest"].values()) == pytest.approx(1, abs=1e-5)
@@ -431,7 +433,7 @@ def test_a_site_that_agreed_to_something_else_refuses_the_run(tmp_path):
     sites = InProcessSites(tmp_path / "sites", experiment)
     other = replace(experiment.resolve().experiment, rounds=99)
     place = tmp_path / "sites" / "site-2"
-    sites.sites[2] = Site(place, "site-2", lambda: OnePiece(place / "piece.safetensors"), other)
+    Policy(experiment=other).save(place)
     with pytest.raises(FedpubError, match=r"site-2.*rounds 3, but this site has agreed to 99"):
         play(coordinator(sites, experiment), tmp_path / "deployed")
 

@@ -45,7 +45,7 @@ def messages() -> tuple[Path, dict[str, Envelope]]:
     leader.requests.exchange = watch
     known = leader.prepare()
     w0 = {name: leaf.unsqueeze(0) for name, leaf in leader.first_weights(known).items()}
-    held = {name: seen["begin"].fields[name] for name in ("experiment", "client", "classes", "precision")}
+    held = {name: seen["begin"].fields[name] for name in ("experiment", "client", "classes", "precision", "sites")}
     seen["round"] = Envelope("round", {"run": RUN, "round": 1, "base": 0, "best": 0}, Message.of({"weights": w0}))
     seen["finish"] = Envelope("finish", {"run": RUN, "base": 0, "best": 0})
     seen["setup"] = Envelope("setup", {"run": RUN, "step": 0})

@@ -354,7 +354,7 @@ def test_a_site_joins_once(tmp_path):
     with pytest.raises(Exception, match="join near was asked before by another message"):
         join(finished, site(), moved)
     begin = Envelope("begin", {"run": RUN, "attempt": 0, "experiment": finished.plan.experiment.to_json(), "client": 3,
-                             "classes": list(finished.known.classes), "precision": "exact"})  # fmt: skip
+                             "classes": list(finished.known.classes), "precision": "exact", "sites": 4})  # fmt: skip
     assert "begun with other terms" in refusal(decode(site().answer(encode(begin))))
 
 
@@ -370,7 +370,8 @@ def test_nobody_joins_with_weights_that_are_no_average(tmp_path):
 
 def test_a_member_does_not_join_its_own_run(prober):
     fields = {
-        name: prober.seen["begin"].fields[name] for name in ("run", "experiment", "client", "classes", "precision")
+        name: prober.seen["begin"].fields[name]
+        for name in ("run", "experiment", "client", "classes", "precision", "sites")
     }
     envelope = Envelope(
         "join", {**fields, "epochs": 20, "step": "near", "nearest": {}}, Message.of({"weights": prober.weights()})

@@ -24,6 +24,8 @@ from fedpub.data.clients.subgraph_files import write_subgraph
 from fedpub.data.datasets import load
 from fedpub.experiment import Experiment
 from fedpub.experiment.prepare import prepare
+from fedpub.federation.policy import FILE as POLICY
+from fedpub.federation.policy import SETTINGS, Policy
 from fedpub.federation.requests import Terms
 from fedpub.flower.folder import CoordinatorConfig
 from fedpub.flower.gate import Gate
@@ -152,8 +154,11 @@ def test_the_examples_of_the_verbs(tmp_path, monkeypatch, capsys):
         shutil.copy(tmp_path / "coordinator" / name, tmp_path)
     assert main(example_of("site init")) == 0
     shutil.copy(tmp_path / "hospital-a" / "hospital-a.pub", tmp_path)
-    for verb in ("coordinator admit", "site audit", "status"):
+    assert Policy.load(tmp_path / "hospital-a") == Policy()
+    assert set(json.loads((tmp_path / "hospital-a" / POLICY).read_text())) == set(SETTINGS), "all that can be limited"
+    for verb in ("coordinator admit", "site audit", "site policy", "status"):
         assert main(example_of(verb)) == 0, verb
+    assert Policy.load(tmp_path / "hospital-a") == Policy(methods=("fedpub", "fedavg"), min_other_sites=3)
     told = capsys.readouterr().out
     assert "what hospital-a would send in the first round of fedpub" in told
     assert "not begun: round 0 of 50" in told

@@ -55,6 +55,7 @@ from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.experiment.prepare import prepare
 from fedpub.federation.coordinator import Coordinator
+from fedpub.federation.countersigned import unwrapped
 from fedpub.federation.requests import Terms
 from fedpub.federation.wire import Envelope, decode, encode
 from fedpub.flower import coordinator as coordinating
@@ -918,7 +919,7 @@ def test_an_app_that_the_coordinator_hands_out_does_not_run_at_a_site(deployed, 
         stop(running)
     for line in replies.read_text().splitlines():
         (reply,) = json.loads(line)
-        assert decode(bytes.fromhex(reply)).kind == "refused"
+        assert decode(unwrapped(bytes.fromhex(reply)).answer).kind == "refused"
     assert not marker.exists()
     assert {"pull-messages", "push-messages"} <= {*link.names}
     assert not {"get-run", "get-fab"} & {*link.names}

@@ -91,15 +91,16 @@ def test_a_federation_on_this_machine_is_private_and_data_is_not(tmp_path, monke
     assert [*seen, mask()] == [0, 0], "datasets, and what comes later, have the user's own umask"
 
 
-def test_apps_in_a_flower_federation_write_for_their_owner(monkeypatch):
+def test_apps_in_a_flower_federation_write_for_their_owner(tmp_path, monkeypatch):
     seen = []
-    answering = SimpleNamespace(answer=lambda data: seen.append(mask()) or b"")
+    answering = SimpleNamespace(name="a", answer=lambda data: seen.append(mask()) or b"")
     monkeypatch.setattr("fedpub.flower.server.coordinate", lambda grid, folder: seen.append(mask()))
     monkeypatch.setattr("fedpub.flower.sites.open_site", lambda folder: answering)
     app.coordinate(None, SimpleNamespace(run_config={"folder": "fed"}))
     monkeypatch.setattr(app, "Message", lambda content, reply_to: content)
-    app.answer(SimpleNamespace(content=packed(b"")), SimpleNamespace(node_config={"folder": "a"}))
+    app.answer(SimpleNamespace(content=packed(b"")), SimpleNamespace(node_config={"folder": str(tmp_path)}))
     assert [*seen, mask()] == [0o077, 0o077, 0]
+    assert stat.S_IMODE((tmp_path / "audit.jsonl").stat().st_mode) == 0o600
 
 
 def mask() -> int:

@@ -41,7 +41,9 @@ VERBS: dict[str, tuple[str, str]] = {
     "site rotate": ("site:rotate", "make a new key for a site"),
     "site start": ("site:start", "take part in a federation"),
     "site join": ("site:join", "get a model from a finished federation"),
-    "site audit": ("site:audit", "everything that leaves this site"),
+    "site policy": ("policy:policy", "what a site takes part in, shown and changed"),
+    "site audit": ("audit:audit", "everything that leaves this site"),
+    "audit verify": ("audit:verify", "check of an audit log, alone and against the other end's"),
     "status": ("coordinator:status", "progress of a federation"),
     "bench engine": ("bench:engine", "seconds per round, against a plain loop with PyG layers"),
     "bench methods": ("bench:methods", "seconds per round of every method, against FedAvg"),
@@ -62,7 +64,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "completion": ("completion:completion", "completion script for bash, zsh or fish"),
 }
 STATUS = """exit status:  0 done
-              1 found a problem (doctor), or an unexpected error
+              1 found a problem (doctor, audit verify), or an unexpected error
               2 a problem that you can fix
               130 interrupted"""
 

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from fedpub.cli.ending import terminable
 from fedpub.cli.lines import Lines
-from fedpub.cli.show import as_json, wide_console
+from fedpub.cli.show import as_json
 from fedpub.errors import FedpubError
 
 
@@ -150,38 +150,3 @@ def join(folder: Path, wait: bool = True, json: bool = False) -> None:
     console.print(
         f"kept, as it is better on the validation set: {found['kept']}, in {folder / 'model'}", soft_wrap=True
     )
-
-
-def audit(folder: Path, experiment: Path | None = None, dump: Path | None = None, json: bool = False) -> None:
-    """The exact data that left this site last, or that would leave it: every tensor, its size, its first values.
-
-    Example: fedpub site audit --folder hospital-a --experiment config.json
-
-    Args:
-        folder: Folder of the site.
-        experiment: A run's config.json, to show what the site would send first in such a run, without sending it.
-        dump: File for the decoded tensors, in the safetensors format.
-    """
-    from fedpub.core.tensor_files import write_tensors
-    from fedpub.core.tree import pack
-    from fedpub.federation.audit import would_send
-    from fedpub.flower.sites import open_site
-
-    found = would_send(open_site(folder), experiment)
-    if dump:
-        write_tensors(dump, pack(found.message), {})
-    names = ("title", "parts", "values", "fields", "size", "stays")
-    if as_json({name: getattr(found, name) for name in names} | {"dump": dump}, json):
-        return
-    table = Table(title=found.title, title_justify="left", header_style="bold")
-    for heading in ("what", "shape", "type", "entries sent", "coding", "bytes", "first values"):
-        table.add_column(heading, justify="right" if heading in ("entries sent", "bytes") else "left")
-    for part in found.parts:
-        words = (part.name, str(list(part.shape)), part.dtype, f"{part.entries:,}", part.coding, f"{part.bytes:,}")
-        table.add_row(*words, found.values.get(part.name, ""))
-    console = wide_console(200)
-    console.print(table)
-    console.print(f"{found.size:,} bytes in all; numbers about the round: {found.fields}", soft_wrap=True)
-    console.print(f"stays here: {', '.join(found.stays)}", soft_wrap=True)
-    if dump:
-        console.print(f"written to {dump}", soft_wrap=True)

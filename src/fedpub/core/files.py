@@ -72,6 +72,15 @@ def append_line(path: Path, line: str) -> None:
         file.write(f"{line}\n".encode())
 
 
+def stamp(path: Path) -> object:
+    """What differs after a file was written."""
+    try:
+        known = path.stat()
+    except OSError:
+        return None
+    return known.st_mtime_ns, known.st_size, known.st_ino
+
+
 def remove_leftovers(folder: Path, names: Iterable[str]) -> None:
     """Remove the temporary files that a killed process left for these names."""
     for name in names:

@@ -42,7 +42,8 @@ def would_send(site: Site, experiment: Path | None) -> Found:
     wanted = Experiment.read(experiment)
     with tempfile.TemporaryDirectory() as folder:
         trial, run = Site(Path(folder), site.name, lambda: site.source), "0" * 16
-        held = {"experiment": wanted.to_json(), "client": 0, "classes": list(site.source.classes), "precision": "exact"}
+        held = {"experiment": wanted.to_json(), "client": 0, "classes": list(site.source.classes)}
+        held |= {"precision": "exact", "sites": 1}
         _good(trial.answer(encode(Envelope("begin", {"run": run, "attempt": 0, **held}))))
         part = trial.part(run)
         if isinstance(part.algorithm, NeedsSetup):
@@ -59,10 +60,7 @@ def would_send(site: Site, experiment: Path | None) -> Found:
 
 
 def _last(site: Site) -> Found:
-    kept = [path for path in (site.folder / "runs").glob("*/*.safetensors") if RUN.fullmatch(path.parent.name)]
-    answers = [
-        path for path in sorted(kept, key=lambda path: path.stat().st_mtime) if not path.stem.endswith("round-0")
-    ]
+    answers = sent_by(site)
     if not answers:
         raise FedpubError(
             f"site {site.name!r} has sent nothing yet; see what it would send with `experiment=config.json`"
@@ -72,6 +70,13 @@ def _last(site: Site) -> Found:
     stays = [name.removeprefix("state/") for name in flat if name.startswith("state/")]
     answer = flat["answer"].numpy().tobytes()
     return _found(answer, f"what {site.name} sent for {what} of the run {answers[-1].parent.name}", stays)
+
+
+def sent_by(site: Site) -> list[Path]:
+    """The files of what the site has sent, the last one last."""
+    kept = [path for path in (site.folder / "runs").glob("*/*.safetensors") if RUN.fullmatch(path.parent.name)]
+    sent = [path for path in kept if not path.stem.endswith("round-0")]
+    return sorted(sent, key=lambda path: path.stat().st_mtime)
 
 
 def _good(answer: bytes) -> bytes:

@@ -76,7 +76,7 @@ class Finished:
         sent = algorithm.send(self.server, torch.arange(len(members)))
         first = algorithm.introduction(self.server)
         fields = {"run": self.run, "experiment": self.plan.experiment.to_json(), "client": client, "epochs": EPOCHS}
-        fields |= {"classes": list(self.known.classes), "precision": "exact"}
+        fields |= {"classes": list(self.known.classes), "precision": "exact", "sites": len(members) + 1}
 
         def ask(step: str, share_1K: Tensor, message: Message) -> Envelope:
             nearest = {name: round(float(share), 6) for name, share in zip(members, share_1K[0], strict=True)}

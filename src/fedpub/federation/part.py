@@ -89,6 +89,7 @@ class Part:
     precision: Precision
     site: str
     own: Subgraph
+    sites: int  # that take part, by what the coordinator says
 
     @property
     def algorithm(self) -> Algorithm:

@@ -90,8 +90,8 @@ class Preparation:
     def begin(self, client: int, known: Known, attempt: int) -> Envelope:
         """What tells a site to begin; a higher attempt makes it begin anew."""
         fields = {"run": self.run, "experiment": self.plan.experiment.to_json(), "client": client, "attempt": attempt}
-        precision = self.requests.terms.precision
-        return Envelope("begin", fields | {"classes": list(known.classes), "precision": precision})
+        fields |= {"classes": list(known.classes), "precision": self.requests.terms.precision}
+        return Envelope("begin", fields | {"sites": len(known.sites)})
 
     def set_up(self, known: Known, on_step: OnStep | None) -> Mapping[str, float]:
         """All exchanges of the method's set-up; what they cost."""

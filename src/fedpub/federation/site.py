@@ -33,6 +33,7 @@ from fedpub.experiment import Experiment
 from fedpub.federation.joining import answer_join, check_epochs, check_joinable
 from fedpub.federation.ledger import FILE as LEDGER
 from fedpub.federation.ledger import Ledger
+from fedpub.federation.limits import Limits
 from fedpub.federation.part import LostError, OwnGraph, Part, Source, _known, _numbers
 from fedpub.federation.validate.fields import ASKED, check_fields, rounded_metrics
 from fedpub.federation.wire import Envelope, decode, encode
@@ -41,7 +42,7 @@ from fedpub.store.model_card import ModelCard
 from fedpub.store.model_files import save_model
 
 RUN = re.compile(r"[0-9a-f]{16}")
-TERMS = ("experiment", "client", "classes", "precision")  # of a run: they never change
+TERMS = ("experiment", "client", "classes", "precision", "sites")  # of a run: they never change
 
 
 class Site:
@@ -52,10 +53,10 @@ class Site:
         folder: Path,
         name: str,
         source: Callable[[], Source],
-        agreed: Experiment | None = None,
         device: str = "cpu",
     ) -> None:
-        self.folder, self.name, self._load, self._agreed, self._device = folder, name, source, agreed, device
+        self.folder, self.name, self._load, self._device = folder, name, source, device
+        self.limits = Limits(folder)
         self._parts: dict[str, Part] = {}
         self.news, self.finished = "", False  # for display
         self._kept: tuple[Path, int] | None = None  # the run and round whose model is in the folder
@@ -99,11 +100,12 @@ class Site:
     def _part(self, run: str, held: dict[str, Any]) -> Part:
         asked = Experiment.from_json(held["experiment"], Path("the coordinator's message"))
         plan = replace(asked, device=self._device).resolve()
-        check_agreed(plan.experiment, self._agreed)
+        self.limits.check(plan, held["sites"], held["precision"])
         classes, client = tuple(held["classes"]), int(held["client"])
         own = self.source.piece(plan, client, classes)
         plan = plan.related(own.num_relations)
-        return Part(self._run_folder(run), plan, client, classes, held["precision"], self.name, own)
+        sites, precision = held["sites"], held["precision"]
+        return Part(self._run_folder(run), plan, client, classes, precision, self.name, own, sites)
 
     def _run_folder(self, run: str) -> Path:
         return self.folder / "runs" / run
@@ -118,6 +120,7 @@ class Site:
         """Store what the run is about. The same message again, perhaps delayed, discards nothing."""
         folder = self._run_folder(run)
         held = {name: asked.fields[name] for name in (*TERMS, "attempt")}
+        self.limits.check_new_run(run)
         part = self._part(run, held)
         self._ledger(run).begin(_terms("begin", held), held["attempt"])
         if held["attempt"] > self._attempt(folder):
@@ -129,6 +132,10 @@ class Site:
             write_text(folder / "begin.json", text)
         self._parts = {run: part}
         return encode(Envelope("begun", {} if isinstance(part.algorithm, NeedsSetup) else _first_numbers(part)))
+
+    def _check_policy(self, part: Part) -> None:
+        """The policy may have changed since the run began."""
+        self.limits.check(part.plan, part.sites, part.precision)
 
     @staticmethod
     def _attempt(folder: Path) -> int:
@@ -153,6 +160,7 @@ class Site:
         ledger.check(f"exchange {step}", digest)
         if (answer := part.answered(name)) is not None:
             return answer
+        self._check_policy(part)
         first = step == 0
         before = setup.init_clients(part.ctx, part.w0, part.workspace) if first else [part.load(f"setup-{step - 1}")[0]]
         ledger.note(f"exchange {step}", digest)
@@ -165,7 +173,9 @@ class Site:
 
     def _ready(self, run: str, asked: Envelope, digest: str) -> bytes:
         """The first metrics and sizes, after the method's set-up and before the first round."""
-        return encode(Envelope("ready", _first_numbers(self.part(run))))
+        part = self.part(run)
+        self._check_policy(part)
+        return encode(Envelope("ready", _first_numbers(part)))
 
     def _round(self, run: str, asked: Envelope, digest: str) -> bytes:
         part, number, base = self.part(run), asked.fields["round"], asked.fields["base"]
@@ -179,6 +189,8 @@ class Site:
         ledger.check(question, digest)
         if (answer := part.answered(f"round-{number}")) is not None:
             return answer
+        self._check_policy(part)
+        self.limits.check_new_round()
         state = part.load(f"round-{base}")[0]
         residual = tree_map(Tensor.cpu, tree(state.pop("residual", {})))
         ctx = replace(part.ctx, round=number)
@@ -220,12 +232,13 @@ class Site:
         """Join a finished run: one of two steps; a restart needs nothing of it."""
         check_epochs(asked.fields["epochs"])
         held, question = {name: asked.fields[name] for name in TERMS}, f"join {asked.fields['step']}"
+        self.limits.check_new_run(run)
+        part = self._parts[run] if run in self._parts else self._part(run, held)
+        self._check_policy(part)
         ledger = self._ledger(run)
         ledger.begin(_terms("join", held), 0)
         ledger.check(question, digest)
-        if run not in self._parts:
-            self._parts = {run: self._part(run, held)}
-        part = self._parts[run]
+        self._parts = {run: part}
         if (stored := part.answered(question.replace(" ", "-"))) is not None:
             return stored
         check_joinable(part.algorithm)
@@ -271,20 +284,6 @@ class Site:
             test=_known(metrics["test"]),
             **{name: values[0] for name, values in details.items()},
         )
-
-
-def check_agreed(asked: Experiment, agreed: Experiment | None) -> None:
-    """Raise an error unless the coordinator asks for what was agreed; name of the graph and device may differ."""
-    if agreed is None:
-        return
-    theirs, ours = ({**vars(one), **one.options} for one in (asked, agreed))
-    for name in {**ours, **theirs}:
-        if name not in ("dataset", "device", "options") and theirs.get(name) != ours.get(name):
-            raise FedpubError(
-                f"the coordinator asks for {name} {theirs.get(name)!r}, but this site has agreed to "
-                f"{ours.get(name)!r}; settle it with the coordinator, then start the site with the agreed "
-                "`experiment`"
-            )
 
 
 def _kept_rounds(folder: Path) -> list[int]:

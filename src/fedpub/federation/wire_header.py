@@ -66,8 +66,17 @@ class Line:
         return full_name(self.part, self.leaf)
 
 
-def split(data: bytes, limit: int) -> tuple[bytes, memoryview]:
-    """Header and payload of an undamaged message."""
+def digests(data: bytes) -> tuple[bytes, str]:
+    """In one pass: the checksum that belongs to a message, and the digest of all its bytes."""
+    end = max(0, len(data) - CHECKSUM)
+    found = hashlib.sha256(memoryview(data)[:end])
+    checksum = found.digest()[:CHECKSUM]
+    found.update(data[end:])
+    return checksum, found.hexdigest()
+
+
+def split(data: bytes, limit: float, checksum: bytes | None = None) -> tuple[bytes, memoryview]:
+    """Header and payload of an undamaged message; `checksum` is the one that belongs to it, if it is known."""
     if len(data) > limit:
         raise WireError(f"a message of {len(data)} bytes is longer than the limit of {limit}")
     if data[: len(MAGIC)] != MAGIC:
@@ -77,7 +86,7 @@ def split(data: bytes, limit: int) -> tuple[bytes, memoryview]:
     if data[len(MAGIC)] != VERSION:
         raise WireError(f"the message has format {data[len(MAGIC)]}, and only {VERSION} is known here")
     end = len(data) - CHECKSUM
-    if hashlib.sha256(memoryview(data)[:end]).digest()[:CHECKSUM] != data[end:]:
+    if (checksum or hashlib.sha256(memoryview(data)[:end]).digest()[:CHECKSUM]) != data[end:]:
         raise WireError("the message is damaged: its checksum is not that of its content")
     length = int.from_bytes(data[len(MAGIC) + 1 : BEFORE_HEADER], "little")
     if length > MOST_HEADER:

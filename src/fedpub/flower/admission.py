@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+from fedpub.core.files import stamp as stamp
 from fedpub.errors import FedpubError
 from fedpub.flower.keys import fingerprint, read_admitted
 
@@ -41,12 +42,3 @@ class Admission:
         if line not in self._logged and len(self._logged) < REMEMBERED:
             self._logged.add(line)
             log.warning("refused the key %s from %s: it is not in %s", fingerprint(line), address, self._path)
-
-
-def stamp(path: Path) -> object:
-    """What differs after a file was written."""
-    try:
-        known = path.stat()
-    except OSError:
-        return None
-    return known.st_mtime_ns, known.st_size, known.st_ino

@@ -28,9 +28,13 @@ def coordinate(grid: Grid, context: Context) -> None:
 def answer(message: Message, context: Context) -> Message:
     """Answer from the site's folder, which is in the node's config."""
     from fedpub.core.private import owner_only
+    from fedpub.federation.journal import FILE, Journal
+    from fedpub.federation.logged import SiteLog
     from fedpub.flower.exchange import packed, unpacked
     from fedpub.flower.sites import open_site
 
+    folder = Path(str(context.node_config["folder"]))
     with owner_only():
-        site = open_site(Path(str(context.node_config["folder"])))
-        return Message(packed(site.answer(unpacked(message.content) or b"")), reply_to=message)
+        site = open_site(folder)
+        log = SiteLog(Journal(folder / FILE), site.name)  # without keys: these are of the node, not of the app
+        return Message(packed(log.answer(unpacked(message.content) or b"", site.answer)), reply_to=message)

@@ -17,6 +17,7 @@ from fedpub.core.printable import printable
 from fedpub.errors import FedpubError
 from fedpub.federation.joining import check_joinable
 from fedpub.federation.known import SITES
+from fedpub.federation.logged import Keys
 from fedpub.flower.coordinator_view import CoordinatorView
 from fedpub.flower.folder import CoordinatorConfig, CoordinatorFolder
 from fedpub.flower.keys import check_certificate, read_admitted
@@ -172,6 +173,7 @@ class Running:
                         lambda site: bool(self._present({0: site})),
                         lambda site: self._exchange({0: site}),
                         on_line,
+                        self._keys,
                     )
                 return play_rounds(
                     self.folder,
@@ -180,6 +182,7 @@ class Running:
                     lambda row, rounds: self._progressed(row, rounds, on_round),
                     on_line,
                     self._is_admitted,
+                    self._keys,
                 )
             except FedpubError:
                 raise
@@ -222,6 +225,13 @@ class Running:
             is_member=lambda client: self._is_admitted(sites[client]),
         )
         return self._view.counted(exchange)
+
+    @property
+    def _keys(self) -> Keys:
+        """For the countersignatures of sites: the keys by which they are admitted now."""
+        from fedpub.flower.countersign import verify
+
+        return Keys(lambda site: {name: key for key, name in self._admission.now().items()}.get(site), verify)
 
     def _is_admitted(self, site: str) -> bool:
         return site in self._admission.now().values()

@@ -15,6 +15,7 @@ from fedpub.core.files import append_line, write_text
 from fedpub.core.printable import printable
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment, Plan
+from fedpub.federation.journal import FILE as LOG
 from fedpub.federation.requests import Terms
 
 CONFIG = "coordinator.json"
@@ -64,6 +65,11 @@ class CoordinatorFolder:
     @property
     def events(self) -> Path:
         return self.path / "events.jsonl"
+
+    @property
+    def audit(self) -> Path:
+        """The log of all messages."""
+        return self.path / LOG
 
     @property
     def app(self) -> Path:

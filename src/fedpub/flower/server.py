@@ -13,7 +13,9 @@ from fedpub.errors import FedpubError
 from fedpub.federation.coordinator import Coordinator
 from fedpub.federation.deployed import play
 from fedpub.federation.joining import Finished
+from fedpub.federation.journal import Journal
 from fedpub.federation.known import SITES, Known
+from fedpub.federation.logged import Keys, LoggedExchange
 from fedpub.federation.requests import Exchange
 from fedpub.federation.wire import Envelope, decode, encode
 from fedpub.federation.wire_header import WireError
@@ -41,8 +43,12 @@ def play_rounds(
     on_round: OnRound | None = None,
     on_line: OnLine = lambda _: None,
     is_member: Callable[[str], bool] = lambda site: True,
+    keys: Keys | None = None,
 ) -> dict[str, Any]:
-    """Run to the end with the sites for which `is_member` holds; returns the summary."""
+    """Run to the end with the sites for which `is_member` holds; returns the summary.
+
+    With `keys`, only answers that their site has countersigned are used.
+    """
     sites = members(folder)
 
     def on_event(client: int | None, what: str, number: int, reason: str) -> None:
@@ -51,7 +57,14 @@ def play_rounds(
     def on_step(name: str, done: int, total: int) -> None:
         on_event(None, "set-up", done, name)
 
-    about = (config.experiment, config.run, sites, exchange, folder.path, config.terms)
+    logged = LoggedExchange(
+        exchange,
+        Journal(folder.audit),
+        sites.__getitem__,
+        keys,
+        lambda client, number, reason: on_event(client, "refused", number, reason),
+    )
+    about = (config.experiment, config.run, sites, logged, folder.path, config.terms)
     coordinator = Coordinator(*about, on_event, is_member)
     return play(coordinator, folder.out(config), on_round, on_step)
 
@@ -62,6 +75,7 @@ def serve_joins(
     is_there: Callable[[str], bool],
     exchange_with: Callable[[str], Exchange],
     on_line: OnLine = lambda _: None,
+    keys: Keys | None = None,
 ) -> dict[str, Any]:
     """Let every site that was admitted after the run join it once; returns the summary of the run."""
     out, known = RunDirectory(folder.out(config)), Known.load(folder.path / SITES)
@@ -71,12 +85,13 @@ def serve_joins(
     assert start is not None, "a finished run has a checkpoint"
     finished = Finished(config.experiment.resolve(), config.run, known, start.server, start.clients)
     new = [site for site in read_admitted(folder.admitted) if site not in known.sites]
-    waiting = list(new)
+    waiting, journal = list(new), Journal(folder.audit)
     while waiting:
         for site in [one for one in waiting if is_there(one)]:
             number = len(known.sites) + new.index(site)
             try:
-                told = finished.join(site, number, exchange_with(site), config.terms.deadline)
+                exchange = LoggedExchange(exchange_with(site), journal, {0: site}.__getitem__, keys)
+                told = finished.join(site, number, exchange, config.terms.deadline)
                 on_line(folder.event(site, "joined", 0, f"it keeps the model {told.get('kept')!r}"))
             except Exception as error:  # whatever it sent
                 on_line(folder.event(site, "could not join", 0, str(error) or type(error).__name__))
@@ -91,10 +106,13 @@ def coordinate(grid: Any, path: Path) -> None:
     folder, config = CoordinatorFolder(path), CoordinatorConfig.load(path)
     carrier = GridCarrier(grid)
     with folder.in_use():
-        play_rounds(folder, config, FlowerExchange(carrier, _by_claim(grid, carrier, members(folder), config.run)))
+        present = _by_claim(grid, carrier, members(folder), config.run, Journal(folder.audit))
+        play_rounds(folder, config, FlowerExchange(carrier, present))
 
 
-def _by_claim(grid: Any, carrier: GridCarrier, sites: list[str], run: str) -> Callable[[], Mapping[int, Present]]:
+def _by_claim(
+    grid: Any, carrier: GridCarrier, sites: list[str], run: str, journal: Journal
+) -> Callable[[], Mapping[int, Present]]:
     known: dict[int, Present] = {}
 
     def now() -> Mapping[int, Present]:
@@ -102,7 +120,9 @@ def _by_claim(grid: Any, carrier: GridCarrier, sites: list[str], run: str) -> Ca
         fresh = {number: Present(node) for number, node in enumerate(grid.get_node_ids()) if node not in nodes}
         if fresh:
             data = encode(Envelope("hello", {"run": run}))
-            said = FlowerExchange(carrier, lambda: fresh)(dict.fromkeys(fresh, data), 30.0)
+            exchange = FlowerExchange(carrier, lambda: fresh)
+            logged = LoggedExchange(exchange, journal, lambda number: f"node {fresh[number].node}")
+            said = logged(dict.fromkeys(fresh, data), 30.0)
             for number, data in said.items():
                 try:
                     name = decode(data).fields.get("site")

@@ -11,6 +11,7 @@ from fedpub.core.private import owner_only, tighten
 from fedpub.data.graph import Graph
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
+from fedpub.federation.policy import Policy
 from fedpub.federation.requests import Terms
 from fedpub.flower.coordinator import write_app
 from fedpub.flower.folder import CoordinatorConfig, CoordinatorFolder
@@ -58,6 +59,7 @@ def make_site(folder: Path, name: str, coordinator: str, graph: Path, authority:
     config = SiteConfig(name, coordinator, str(graph.resolve()))
     line = make_site_key(config.key(folder))
     config.save(folder)
+    Policy().save(folder)  # all settings by name, so that the owner sees what can be limited
     shutil.copyfile(authority, folder / AUTHORITY)
     write_text(folder / f"{name}.pub", f"{line}\n")
     return found, fingerprint(line)

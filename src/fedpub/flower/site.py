@@ -8,8 +8,12 @@ from typing import Protocol
 
 from fedpub.core.printable import printable
 from fedpub.errors import FedpubError
+from fedpub.federation.journal import FILE as LOG
+from fedpub.federation.journal import Journal
+from fedpub.federation.logged import SiteLog
 from fedpub.federation.site import Site
 from fedpub.federation.wire import Envelope, encode
+from fedpub.flower.countersign import signer
 from fedpub.flower.keys import private_key, public_line
 from fedpub.flower.preflight import UnreachableError, check_coordinator, context_of
 from fedpub.flower.processes import require_flower
@@ -36,25 +40,29 @@ def run_site(path: Path, say: Say, *, once: bool = False, wait: bool = True, vie
     path = path.resolve()
     config, site = SiteConfig.load(path), open_site(path)
     site.source  # noqa: B018 - unreadable data is an error now, not in the first round
+    site.limits.now()  # and so is a policy that cannot be read
+    key = private_key(config.key(path))
+    log = SiteLog(Journal(path / LOG), config.id, signer(key))
     log_to(path / "logs" / "node.log")
     _introduce(config, path, say, wait)
     said = f"connected to {config.coordinator}"
     say(f"site {config.id}: {said}", "connected")
     view.contact(True)
-    with Node(config.coordinator, context_of(path / AUTHORITY), private_key(config.key(path))) as node:
+    with Node(config.coordinator, context_of(path / AUTHORITY), key) as node:
         while not (once and site.finished):
             asked = time.monotonic()
             try:
                 got = node.next_message()
                 if got is not None:
-                    answer = view.timed(got[1], lambda data: answered(site, data))
+                    answer = view.timed(got[1], lambda data: log.answer(data, lambda data: answered(site, data)))
                     if site.news:
                         say(f"site {config.id}: {printable(site.news)}", "news")
                         site.news = ""
                     node.reply(got[0], answer)
                 now, pause, works = f"connected to {config.coordinator}", 0.0 if got else PAUSE, True
             except ConnectionTroubleError as error:
-                now, pause, works = _trouble(config, path) or str(error), AGAIN, False
+                now, works = _trouble(config, path) or str(error), False
+                asked, pause = time.monotonic(), AGAIN
             view.contact(works)
             if now != said:
                 said = now

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from fedpub.core.files import write_text
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.federation.part import OnePiece, OwnGraph
+from fedpub.federation.policy import Policy
 from fedpub.federation.site import Site
 
-CONFIG, AUTHORITY, PIECE, AGREED = "site.json", "ca.pem", "piece.safetensors", "agreed.json"
+CONFIG, AUTHORITY, PIECE = "site.json", "ca.pem", "piece.safetensors"
+AGREED = "agreed.json"  # the agreed experiment, in folders of earlier versions
 
 
 @dataclass(frozen=True)
@@ -45,11 +47,24 @@ def open_site(folder: Path) -> Site:
     def source() -> OwnGraph | OnePiece:
         return OwnGraph(Path(config.graph)) if config.graph else OnePiece(folder / PIECE)
 
-    agreed = folder / AGREED
-    return Site(folder, config.id, source, Experiment.read(agreed) if agreed.is_file() else None, config.device)
+    take_over(folder)
+    return Site(folder, config.id, source, config.device)
 
 
 def agree(folder: Path, experiment: Path) -> None:
     """From now on the site takes part only in this experiment."""
-    Experiment.read(experiment)  # an error now if it is invalid
-    write_text(folder / AGREED, experiment.read_text(encoding="utf-8"))
+    wanted = Experiment.read(experiment)  # an error now if it is invalid
+    replace(Policy.load(folder), experiment=wanted).save(folder)
+    (folder / AGREED).unlink(missing_ok=True)
+
+
+def take_over(folder: Path) -> None:
+    """Move the experiment of `agreed.json`, where earlier versions kept it, into the policy."""
+    old = folder / AGREED
+    if not old.is_file():
+        return
+    agreed, policy = Experiment.read(old), Policy.load(folder)
+    if policy.experiment not in (None, agreed):
+        raise FedpubError(f"{old} and the policy in {folder} name different experiments; remove the wrong one")
+    replace(policy, experiment=agreed).save(folder)
+    old.unlink()

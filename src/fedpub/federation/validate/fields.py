@@ -68,6 +68,7 @@ _PART: dict[str, Rule] = {
     "client": _count(MOST_SITES),
     "classes": _names(MOST_CLASSES),
     "precision": _one_of(*PRECISIONS),
+    "sites": (lambda value: type(value) is int and 0 < value <= MOST_SITES, f"a whole number from 1 to {MOST_SITES:,}"),
 }
 _FIRST: dict[str, Rule] = {
     "metrics": (_metrics, "numbers by name, from 0 to 1 or, for a loss or an error, from 0"),
@@ -95,6 +96,7 @@ ANSWERED: dict[str, dict[str, Rule]] = {
     "ready": _FIRST,
     "setup": {"step": ROUND},
 }
+KINDS = {*ASKED, *ANSWERED, "finished", "refused", "lost"}  # of all messages
 
 
 def check_fields(envelope: Envelope, rules: Mapping[str, Rule]) -> None:

@@ -1,0 +1,168 @@
+"""Both ends write every message into their audit log: what it is about, how large it is and its digest, no content."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal, Protocol
+
+from fedpub.core.printable import printable
+from fedpub.errors import FedpubError
+from fedpub.federation.countersigned import signed_text, unwrapped, wrapped
+from fedpub.federation.journal import Entry, Journal
+from fedpub.federation.requests import Exchange
+from fedpub.federation.validate.fields import KINDS, MOST_ROUNDS
+from fedpub.federation.wire_header import WireError, check_header, digests, parse, split
+
+RUN = re.compile(r"[0-9a-f]{16}")
+UNREADABLE = "unreadable"  # the kind of what cannot be read
+SILENT = "silent"  # ... of an answer that did not come in time
+DROPPED = "dropped"  # ... of an answer that the coordinator did not use, for want of a countersignature
+NO_ANSWER = "no answer within the deadline"
+
+Direction = Literal["in", "out"]
+End = Literal["coordinator", "site"]
+
+
+class Sign(Protocol):
+    """Signs a text with the key by which the site is admitted."""
+
+    def __call__(self, text: bytes) -> bytes: ...
+
+
+class Verify(Protocol):
+    """Whether a key, given as a line, has signed a text."""
+
+    def __call__(self, key: str, signature: bytes, text: bytes) -> bool: ...
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What the coordinator needs to check countersignatures: the key of a site now, and how to verify with it."""
+
+    of: Callable[[str], str | None]
+    verify: Verify
+
+
+@dataclass(frozen=True)
+class Described:
+    """A message without its content."""
+
+    kind: str
+    run: str | None
+    round: int | None
+    tensors: list[tuple[str, str, tuple[int, ...]]]
+    bytes: int
+    digest: str
+    reason: str | None = None
+
+    def entry(self, end: End, site: str, direction: Direction, **more: Any) -> Entry:
+        about = {"time": _now(), "at": end, "site": site, "direction": direction, **self.__dict__, "question": None}
+        return {name: value for name, value in (about | more).items() if name != "reason" or value is not None}
+
+
+def described(data: bytes) -> Described:
+    """A message in one pass over its bytes; only its header is decoded. Whatever it holds, it can be described."""
+    checksum, digest = digests(data)
+    try:
+        header = parse(split(data, math.inf, checksum)[0])
+        tensors = [(line.name, line.dtype, line.shape) for line in check_header(header)]
+    except (WireError, ValueError, ArithmeticError, RecursionError):
+        return Described(UNREADABLE, None, None, [], len(data), digest)
+    kind, fields = header["kind"], header["fields"]
+    run, number = fields.get("run"), fields.get("round")
+    return Described(
+        kind if kind in KINDS else UNREADABLE,
+        run if isinstance(run, str) and RUN.fullmatch(run) else None,
+        number if type(number) is int and 0 <= number <= MOST_ROUNDS else None,
+        tensors,
+        len(data),
+        digest,
+        printable(fields.get("reason", "")) if kind in ("refused", "lost") else None,
+    )
+
+
+class SiteLog:
+    """A site's log. With `sign`, every answer leaves with the site's signature and the hash of its line around it."""
+
+    def __init__(self, journal: Journal, site: str, sign: Sign | None = None) -> None:
+        self._journal, self._site, self._sign = journal, site, sign
+
+    def answer(self, data: bytes, answered: Callable[[bytes], bytes]) -> bytes:
+        """What leaves the site as its answer to a message; both have their line before it leaves."""
+        asked = described(data)
+        self._journal.write([asked.entry("site", self._site, "in")], durable=False)
+        answer = answered(data)
+        own = described(answer)
+        about = {"run": asked.run, "round": asked.round, "question": asked.digest}
+        head = self._journal.write([own.entry("site", self._site, "out", **about)])
+        if self._sign is None:
+            return answer
+        return wrapped(answer, head, self._sign(signed_text(asked.run, asked.digest, own.digest, head)))
+
+
+class LoggedExchange:
+    """An exchange that writes every message and every answer into the coordinator's log.
+
+    With `keys`, answers without their site's countersignature are dropped. `name_of` is the name of a site by its
+    number.
+    """
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        journal: Journal,
+        name_of: Callable[[int], str],
+        keys: Keys | None = None,
+        on_dropped: Callable[[int, int, str], None] = lambda *_: None,
+    ) -> None:
+        self._exchange, self._journal, self._name_of, self._keys = exchange, journal, name_of, keys
+        self._on_dropped = on_dropped
+
+    def __call__(self, messages: Mapping[int, bytes], deadline: float) -> dict[int, bytes]:
+        asked = {client: described(data) for client, data in messages.items()}
+        names = {client: self._name_of(client) for client in messages}
+        before = {client: self._key(name) for client, name in names.items()}
+        self._journal.write([one.entry("coordinator", names[client], "out") for client, one in asked.items()])
+        came = self._exchange(messages, deadline)
+        answers, entries, dropped = {}, [], {}
+        for client, question in asked.items():
+            about = {"run": question.run, "round": question.round, "question": question.digest}
+            if client not in came:
+                own = Described(SILENT, None, None, [], 0, "", NO_ANSWER)
+            else:
+                try:
+                    keys = dict.fromkeys((before[client], self._key(names[client])))  # one may have been rotated
+                    answers[client], own, more = self._opened(came[client], question, [*filter(None, keys)])
+                    about |= more
+                except FedpubError as error:
+                    _, digest = digests(came[client])
+                    own = Described(DROPPED, None, None, [], len(came[client]), digest, printable(error))
+                    dropped[client] = str(own.reason)
+            entries.append(own.entry("coordinator", names[client], "in", **about))
+        self._journal.write(entries)
+        for client, reason in dropped.items():
+            self._on_dropped(client, asked[client].round or 0, reason)
+        return answers
+
+    def _key(self, name: str) -> str | None:
+        return self._keys.of(name) if self._keys else None
+
+    def _opened(self, data: bytes, question: Described, keys: list[str]) -> tuple[bytes, Described, dict[str, Any]]:
+        """An answer, its description, and what the line says about its countersignature."""
+        if self._keys is None:
+            return data, described(data), {}
+        found = unwrapped(data)
+        own = described(found.answer)
+        text = signed_text(question.run, question.digest, own.digest, found.head)
+        for key in keys:
+            if self._keys.verify(key, found.signature, text):
+                return found.answer, own, {"head": found.head, "key": key, "signature": found.signature.hex()}
+        raise FedpubError("its countersignature is not one of the site's key over this answer to this message")
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
