@@ -1995,8 +1995,8 @@ TABLE = (
     M(
         "view-of-no-site",
         "flower/site.py",
-        "view.timed(got[1], lambda data: answered(site, data))",
-        "answered(site, got[1])",
+        "view.timed(got[1], lambda data: log.answer(data, lambda data: answered(site, data)))",
+        "log.answer(got[1], lambda data: answered(site, data))",
         "flower/test_ending.py::test_it_ends_in_the_middle_of_rounds_and_resumes",
     ),
     M(

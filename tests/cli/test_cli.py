@@ -53,8 +53,8 @@ def example_of(verb: str) -> list[str]:
     return shlex.split(" ".join(example.split()))[1:]
 
 
-# Some serve until they are ended, those of a federation need one: test_deploy.py has them.
-ELSEWHERE = ("watch", "deploy local", "coordinator", "site", "status")
+# Some serve until they are ended, those of a federation need one: tests/flower has them.
+ELSEWHERE = ("watch", "deploy local", "coordinator", "site", "status", "audit")
 
 
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if not verb.startswith(ELSEWHERE)])

@@ -268,7 +268,7 @@ def test_a_site_whose_disk_is_full_sends_nothing_and_ends_with_a_sentence(deploy
     monkeypatch.setattr(sites, "_introduce", lambda *_: None)
     monkeypatch.setattr("fedpub.flower.node.Node", lambda *_: Line())
     with pytest.raises(FedpubError, match="no message leaves"):
-        run_site(site, deployed.said.append, once=True)
+        run_site(site, lambda line, event="": deployed.said.append(line), once=True)
 
 
 # Without keys

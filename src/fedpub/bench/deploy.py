@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from fedpub.bench import many_sites
 from fedpub.bench.watched import children, peak, rounds_in
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment, Plan
@@ -131,7 +132,7 @@ def _deployed(base: Path, plan: Plan, ready: Prepared, per_process: int) -> _Tim
         if per_process == 1:
             running += start_sites(sites)
         for few in _groups(sites, per_process) if per_process > 1 else ():
-            words = [sys.executable, "-m", "fedpub.bench.many_sites", *few]
+            words = [sys.executable, "-m", many_sites.__name__, *few]
             running.append(start(words, few[0] / "logs" / "sites.log", {"OMP_NUM_THREADS": "1"}))
         for done in range(1, plan.rounds + 1):
             _until(lambda done=done: running[0].poll() is not None or rounds_in(out) >= done, log)  # type: ignore[misc]

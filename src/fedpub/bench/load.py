@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from fedpub.bench import strangers
 from fedpub.bench.watched import resident
 from fedpub.experiment import Experiment
 from fedpub.experiment.prepare import prepare
@@ -58,7 +59,7 @@ def bench_load(
             ends.append(time.perf_counter())
             if not attack and len(ends) == SETTLED + rounds:
                 found.append(_measured("before", ends[SETTLED - 1 :], running))
-                words = [sys.executable, "-m", "fedpub.bench.strangers", str(running.config.port), str(connections)]
+                words = [sys.executable, "-m", strangers.__name__, str(running.config.port), str(connections)]
                 attack.append(start([*words, str(seconds)], base / "strangers.log"))
                 stack.callback(stop, attack)
                 ends.clear()

@@ -19,6 +19,7 @@ from pathlib import Path
 from subprocess import Popen
 from typing import Any
 
+from fedpub.bench import strangers
 from fedpub.bench.watched import children, open_files, resident, rounds_in
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment, Plan
@@ -145,6 +146,6 @@ class _Trouble:
 
     def _strangers(self) -> None:
         self._faults["50 strangers"] += 1
-        words = [sys.executable, "-m", "fedpub.bench.strangers", str(self._port), "50", "2"]
+        words = [sys.executable, "-m", strangers.__name__, str(self._port), "50", "2"]
         self._others = [one for one in self._others if one.poll() is None]
         self._others.append(start(words, self._base / "strangers.log"))

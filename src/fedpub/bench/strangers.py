@@ -1,4 +1,4 @@
-"""Connections that bring no key: `python -m fedpub.bench.strangers PORT COUNT SECONDS`, to try a gate on this machine.
+"""Connections that bring no key, to try a gate on this machine: run it with a port, their number, and seconds.
 
 A quarter each: TCP without TLS, a request that trickles in, one with too much in it, and requests for what is not
 there. Whoever is cut connects again a moment later.
