@@ -66,7 +66,9 @@ def test_messages_pass_and_a_gate_that_dies_is_started_again(post, folder, caplo
         first, port = post._process, post.port
         taken(node)
         os.kill(first.pid, signal.SIGKILL)
-        wait_for(lambda: post._process is not first and post.is_serving())
+        first.wait()
+        assert post.is_serving(), "a run does not end for a gate that is opened again"
+        wait_for(lambda: post._process is not first)
 
         def asked():
             try:

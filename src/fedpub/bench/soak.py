@@ -28,6 +28,7 @@ from fedpub.federation.requests import Terms
 from fedpub.flower.coordinator import Running
 from fedpub.flower.local import lay_out, start_site
 from fedpub.flower.processes import require_flower, start, stop
+from fedpub.runs.progress import say
 from fedpub.store.directory import RunDirectory
 
 PATIENCE = 300.0  # seconds without a round
@@ -53,10 +54,11 @@ def tiny(sites: int, rounds: int) -> Plan:
 
 
 def bench_soak(
-    out: Path, sites: int, rounds: int, every: int, looks: int, seed: int = 0, say: Callable[[str], None] = print
+    out: Path, sites: int, rounds: int, every: int, looks: int, seed: int = 0, say: Callable[[str], None] = say
 ) -> list[Held]:
     """What was held at so many moments of the run in `out`; a fault after `every` rounds, on average."""
     require_flower()
+    RunDirectory.check_free(out)
     if sites < 2:
         raise FedpubError(f"`sites={sites}` is too few: one is left alone, so give 2 or more")
     plan = tiny(sites, rounds)
@@ -101,7 +103,7 @@ class _Trouble:
             if marks and done >= marks[0] and done < rounds:
                 marks.pop(0)
                 found.append(self._held(done, time.monotonic() - began))
-                say(str(found[-1]))
+                say(f"round {done}: {found[-1].faults}")
             time.sleep(LOOK / 10)
         return found
 

@@ -55,6 +55,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "bench wire": ("bench:wire", "bytes per round, counted from encoded messages"),
     "bench robust": ("bench:robust", "harm done by one hostile client, under every defence"),
     "bench deploy": ("bench:deploy", "seconds per round of a deployed federation, against one process and Flower"),
+    "bench load": ("bench:load", "rounds while strangers crowd the coordinator's port"),
+    "bench soak": ("bench:soak", "memory and open files through thousands of rounds with faults"),
     "bench all": ("bench:all_", "all benchmarks"),
     "data list": ("data:list_", "graphs known by name"),
     "data stats": ("data:stats", "statistics of the clients of a partition"),

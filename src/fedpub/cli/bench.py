@@ -248,6 +248,76 @@ def deploy(
     Console(highlight=False).print(table)
 
 
+def load(
+    dataset: str = "cora",
+    sites: int = 4,
+    strangers: int = 500,
+    seconds: float = 30.0,
+    rounds: int = 30,
+    data_root: Path | None = None,
+    json: JsonFile = None,
+) -> None:
+    """Seconds per round of a federation before, while and after connections without a key crowd the coordinator's port.
+
+    Example: fedpub bench load --dataset communities --sites 2 --strangers 20 --seconds 1 --rounds 3
+
+    Args:
+        sites: Number of sites.
+        strangers: Connections at once: half-open, slow, oversized, and with wrong paths.
+        seconds: Time for which they come.
+        rounds: Rounds before and after.
+    """
+    from fedpub.bench.load import bench_load
+
+    found = bench_load(dataset, sites, strangers, seconds, rounds, data_root)
+    if as_json([one.to_json() for one in found], json):
+        return
+    table = Table("when", "rounds", "s / round", "slowest", "MiB of the gate", "refused so far", header_style="bold")
+    for one in found:
+        times = (f"{one.seconds_per_round:.3f}", f"{one.slowest_seconds:.3f}", f"{one.gate_bytes / 2**20:.0f}")
+        table.add_row(one.when, str(one.rounds), *times, f"{sum(one.refused.values()):,}")
+    Console(highlight=False).print(table)
+
+
+def soak(
+    out: Path = Path("runs/soak"),
+    sites: int = 3,
+    rounds: int = 2000,
+    every: int = 10,
+    looks: int = 10,
+    seed: int = 0,
+    json: JsonFile = None,
+) -> None:
+    """Memory and open files of a federation through a long run of a tiny model, with random faults.
+
+    Sites, the gate and once the coordinator are killed, sites are stopped for a second, strangers connect.
+
+    Example: fedpub bench soak --rounds 20 --every 8 --looks 2
+
+    Args:
+        out: New run directory.
+        sites: Number of sites.
+        rounds: Communication rounds.
+        every: Rounds from one fault to the next, on average.
+        looks: Number of looks at what the processes hold.
+        seed: Random seed of the faults.
+    """
+    from fedpub.bench.soak import bench_soak
+
+    found = bench_soak(out, sites, rounds, every, looks, seed)
+    if as_json([one.to_json() for one in found], json):
+        return
+    table = Table(
+        "round", "after s", "MiB: coordinator, gate, site", "open files", "faults so far", header_style="bold"
+    )
+    for one in found:
+        names = [name for name in ("coordinator", "gate", "site") if name in one.bytes]
+        sizes = ", ".join(f"{one.bytes[name] / 2**20:.1f}" for name in names)
+        files = ", ".join(str(one.files[name]) for name in names)
+        table.add_row(str(one.round), f"{one.seconds:.0f}", sizes, files, str(sum(one.faults.values())))
+    Console(highlight=False).print(table)
+
+
 def robust(
     dataset: str = "cora",
     scenario: str = "disjoint",

@@ -61,7 +61,8 @@ class Post:
         return self._process.pid
 
     def is_serving(self) -> bool:
-        return self._process is not None and self._process.poll() is None and not self._problem
+        """Whether the gate is open, or is opened again."""
+        return self._ready and not self._ended and not self._problem
 
     # What the exchange needs
 
