@@ -283,7 +283,7 @@ def soak(
     out: Path = Path("runs/soak"),
     sites: int = 3,
     rounds: int = 2000,
-    every: int = 10,
+    every: int = 20,
     looks: int = 10,
     seed: int = 0,
     json: JsonFile = None,

@@ -9,6 +9,7 @@ import asyncio
 import base64
 import json
 import logging
+import socket
 import ssl
 import threading
 import time
@@ -53,6 +54,7 @@ PIECE = 2**18  # bytes of a response that are written at once: who does not read
 PUBLIC_KEY, TIMESTAMP, SIGNATURE = b"flwr-public-key", b"flwr-timestamp", b"flwr-signature"
 AHEAD, BEHIND = 5.0, 300.0  # seconds by which the time of a signature may differ, as in Flower
 NOT_ADMITTED = 401
+BACKLOG = 512  # connections that the system holds until they are accepted
 LOOK = 2.0  # seconds between two checks whether the certificate was renewed
 
 log = logging.getLogger(__name__)
@@ -115,20 +117,55 @@ class Gate:
     async def _serve(self) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         self._tls = self._context()
-        try:  # without TLS, which begins when there is room
-            server = await asyncio.start_server(self._connection, self.host, self.port)
+        try:
+            listening = await self._listening()
         except (OSError, OverflowError) as error:
             place = f"{self.host}:{self.port}"
             raise FedpubError(f"cannot listen on {place} ({error}); choose another address or port") from error
-        self.port = server.sockets[0].getsockname()[1]
+        self.port = listening[0].getsockname()[1]
         self._ready.set()
-        renewing = asyncio.create_task(self._renew(self._tls))
+        tasks = [asyncio.create_task(self._accept(one)) for one in listening]
+        tasks.append(asyncio.create_task(self._renew(self._tls)))
         await self._stopping.wait()
-        renewing.cancel()
-        server.close()
-        for task in self._connections:
+        for task in (*tasks, *self._connections):
             task.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+        await asyncio.gather(*tasks, *self._connections, return_exceptions=True)
+        for one in listening:
+            one.close()
+
+    async def _listening(self) -> list[socket.socket]:
+        """A socket for every address of the host; TLS begins only when a connection has room."""
+        found = await self._loop.getaddrinfo(
+            self.host or None, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        listening: list[socket.socket] = []
+        try:
+            for family, address in dict.fromkeys((family, address[:2]) for family, _, _, _, address in found):
+                port = listening[0].getsockname()[1] if listening else address[1]  # the same, if any will do
+                listening.append(socket.create_server((address[0], port), family=family, backlog=BACKLOG))
+                listening[-1].setblocking(False)
+        except BaseException:
+            for one in listening:
+                one.close()
+            raise
+        return listening
+
+    async def _accept(self, listening: socket.socket) -> None:
+        while True:
+            try:
+                accepted, address = await self._loop.sock_accept(listening)
+            except OSError as error:  # such as too many open files
+                log.warning("no connection can be accepted now: %s", error)
+                await asyncio.sleep(1.0)
+                continue
+            guest = Guest(str(address[0]))
+            if not self.lobby.enter(guest):
+                accepted.close()
+                continue
+            task = self._loop.create_task(self._connection(accepted, guest))
+            guest.close = task.cancel
+            self._connections.add(task)
+            task.add_done_callback(self._connections.discard)
 
     def call(self, what: Callable[[], None]) -> None:
         """Have something done by the thread of the gate, to which all mailboxes belong."""
@@ -156,35 +193,36 @@ class Gate:
         except OSError as error:
             raise FedpubError(f"the certificates in {self._folder} are invalid ({error}); make new ones") from error
 
-    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        address = str((writer.get_extra_info("peername") or ("?",))[0])
-        guest = Guest(address, lambda: writer.transport.abort())
-        task = asyncio.current_task()
-        if task is None or not self.lobby.enter(guest):
-            writer.transport.abort()
-            return
-        self._connections.add(task)
+    async def _connection(self, accepted: socket.socket, guest: Guest) -> None:
+        writer = None
         try:
-            await writer.start_tls(self._tls, ssl_handshake_timeout=self._limits.head_seconds)
-            client = Connection(reader, writer, self._limits.idle_seconds)
-            while (request := await client.request(self._patience(guest))) is not None:
-                try:
-                    await self._answer(client, guest, request)
-                except HttpError as refusal:
-                    self.lobby.refused[f"HTTP {refusal.status}"] += 1
-                    await client.answer(refusal.status, f"{refusal.sentence}\n")
-                if not client.again():
-                    await client.discard()
-                    break
+            reader = asyncio.StreamReader()
+            protocol = asyncio.StreamReaderProtocol(reader)
+            transport, _ = await self._loop.connect_accepted_socket(
+                lambda: protocol, accepted, ssl=self._tls, ssl_handshake_timeout=self._limits.head_seconds
+            )
+            writer = asyncio.StreamWriter(transport, protocol, reader, self._loop)
+            await self._requests(Connection(reader, writer, self._limits.idle_seconds), guest)
             writer.close()
-        # Disconnected, too slow, or not HTTP.
-        except (TimeoutError, OSError, h11.ProtocolError):
-            writer.transport.abort()
-        except asyncio.CancelledError:  # by `stop`; here the task ends anyway
-            writer.transport.abort()
+        # Disconnected, too slow, or not HTTP; cancelled by `stop`, or for a newer connection.
+        except (TimeoutError, OSError, h11.ProtocolError, asyncio.CancelledError):
+            if writer is None:
+                accepted.close()
+            else:
+                writer.transport.abort()
         finally:
             self.lobby.leave(guest)
-            self._connections.discard(task)
+
+    async def _requests(self, client: Connection, guest: Guest) -> None:
+        while (request := await client.request(self._patience(guest))) is not None:
+            try:
+                await self._answer(client, guest, request)
+            except HttpError as refusal:
+                self.lobby.refused[f"HTTP {refusal.status}"] += 1
+                await client.answer(refusal.status, f"{refusal.sentence}\n")
+            if not client.again():
+                await client.discard()
+                return
 
     def _patience(self, guest: Guest) -> float:
         return self._limits.head_seconds if guest.site is None else self._limits.kept_seconds

@@ -50,7 +50,7 @@ class Guest:
     """One connection; `close` ends it at once."""
 
     address: str
-    close: Callable[[], None]
+    close: Callable[[], object] = lambda: None
     site: str | None = None
 
 

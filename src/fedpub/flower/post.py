@@ -17,7 +17,7 @@ from fedpub.flower.frames import Writer, frames
 from fedpub.flower.processes import QUIET, child, end
 
 READY = 60.0  # seconds in which the gate must have opened
-TRIES, CALM = 3, 60.0  # how often the gate's process is started again within that many seconds
+TRIES, CALM = 10, 60.0  # how often the gate's process is started again within that many seconds
 
 log = logging.getLogger("fedpub.flower.gate")
 
