@@ -19,6 +19,7 @@ from fedpub.core.tree import State
 @dataclass(frozen=True)
 class FedAvg(Algorithm):
     title: ClassVar[str] = "FedAvg"
+    averaged: ClassVar[str] = "weights"
 
     @property
     def uploads(self) -> frozenset[str]:

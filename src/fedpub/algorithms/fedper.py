@@ -22,6 +22,7 @@ from fedpub.models.base import OUTPUT
 @dataclass(frozen=True)
 class FedPer(Algorithm):
     title: ClassVar[str] = "FedPer"
+    averaged: ClassVar[str] = "base"
 
     head: str = OUTPUT
     """Prefix of the names of personal parameters."""

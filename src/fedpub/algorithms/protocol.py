@@ -163,6 +163,15 @@ class NeedsSetup(Protocol):
 
 
 @runtime_checkable
+class Averages(Protocol):
+    """A method whose server step is one mean, weighted by `size`, so that uploads can be added one by one."""
+
+    @property
+    def averaged(self) -> str:
+        """The name of the tree, in the upload and in the server's state, which holds nothing else."""
+
+
+@runtime_checkable
 class Starts(Protocol):
     """A method that sends every client a personal average, from which the client builds its model."""
 

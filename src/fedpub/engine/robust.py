@@ -33,14 +33,33 @@ def clipped(up: Message, sent: Message) -> Message:
 
     Nothing is copied if no step is too long.
     """
-    done: State = {}
+    return shortened(up, sent, shares(lengths(up, sent)))
+
+
+def lengths(up: Message, sent: Message) -> dict[str, Tensor]:
+    """The length of every site's step in every tree that was sent and returned, [K]."""
+    found = {}
     for name, (part, before, active) in _both_ways(up, sent).items():
         # In the order of names, as in a file: a resumed run must sum in the same order.
         squares = [_square(part[leaf], before[leaf], active.get(leaf)) for leaf in sorted(part)]
-        length_K = torch.stack(squares).sum(0).sqrt()
-        share_K = STEPS * _median(length_K) / length_K.clamp(min=1e-30)
-        if any_of(share_K < 1):
-            done[name] = {leaf: _shortened(value, before[leaf], share_K) for leaf, value in part.items()}
+        found[name] = torch.stack(squares).sum(0).sqrt()
+    return found
+
+
+def shares(length_K: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The share of every site's step that is kept, [K], by tree; trees of fewer than three sites stay as they are."""
+    return {
+        name: STEPS * _median(own_K) / own_K.clamp(min=1e-30) for name, own_K in length_K.items() if len(own_K) >= 3
+    }
+
+
+def shortened(up: Message, sent: Message, share_K: dict[str, Tensor]) -> Message:
+    """Uploads with that share of their steps where it is below one."""
+    done: State = {}
+    for name, own_K in share_K.items():
+        if any_of(own_K < 1):
+            before = sent.tree(name)
+            done[name] = {leaf: _shortened(value, before[leaf], own_K) for leaf, value in up.tree(name).items()}
     return up | done
 
 
@@ -86,6 +105,8 @@ def bounded(up: Message, sent: Message) -> Message:
     """
     done: State = {}
     for name, (part, before, active) in _both_ways(up, sent).items():
+        if len(next(iter(part.values()))) < 3:
+            continue
         done[name] = {leaf: _bounded(value, before[leaf], active.get(leaf)) for leaf, value in part.items()}
     return up | done
 
@@ -115,7 +136,6 @@ def capped(up: Message) -> Message:
 
 
 def _both_ways(up: Message, sent: Message) -> dict[str, tuple[Tree, Tree, Tree]]:
-    """Trees of three or more clients that were sent and returned: returned values, sent values, returned entries."""
+    """Trees that were sent and returned: returned values, sent values, returned entries."""
     names = [name for name in sent.trees if name in up.trees]
-    found = {name: (up.tree(name), sent.tree(name), up.sent) for name in names}
-    return {name: one for name, one in found.items() if len(next(iter(one[0].values()))) >= 3}
+    return {name: (up.tree(name), sent.tree(name), up.sent) for name in names}

@@ -11,28 +11,38 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from fedpub.algorithms.protocol import Context
 from fedpub.core.best import Best
 from fedpub.core.files import write_text
 from fedpub.core.message import Message
 from fedpub.core.printable import printable
 from fedpub.core.tree import State, Tree, state_map, tensor, tree, tree_map
-from fedpub.engine.robust import defended
 from fedpub.engine.rounds import Round, Snapshot, check_version, drawn_weights, participants
 from fedpub.engine.setup import OnStep
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment, Plan
+from fedpub.federation.gathering import Gathering, gathering
 from fedpub.federation.known import FINGERPRINT, REMOVED, SITES, Known
 from fedpub.federation.preparation import Preparation
 from fedpub.federation.requests import PAUSE, Exchange, OnEvent, Requests, Terms, reason_of
 from fedpub.federation.validate.upload import Expected, most_examples
 from fedpub.federation.wire import Envelope, encode
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is kept of a site's answer besides its upload."""
+
+    fields: Mapping[str, Any]
+    fingerprint: Tensor | None
 
 
 class Coordinator:
@@ -87,11 +97,9 @@ class Coordinator:
             ctx = replace(self.ctx, round=number)
             server, clients = self._without_removed(number, server, clients)
             chosen = self._members(participants(ctx.seed, number, count, self.plan.fraction, 0.0))
-            sent, answers, sizes = self._play(number, chosen, server, clients, known, expected)
+            gathered, answers, sizes = self._play(ctx, chosen, server, clients, known, expected)
             ids = torch.tensor(sorted(answers), dtype=torch.int64)
-            uploads = Message.together([answers[client].message for client in ids.tolist()])
-            uploads = defended(ctx, uploads, Message.together([sent[client] for client in ids.tolist()]))
-            server, notes = algorithm.server(ctx, server, ids, uploads)
+            server, notes = gathered.server(server, ids)
             clients = _measured(clients, answers, number) | self._fingerprints(clients, answers)
             yield self._round(number, server, clients, answers, sizes, ids, notes)
         self.finish(clients)
@@ -136,33 +144,40 @@ class Coordinator:
         return tree_map(lambda leaf: leaf.to(self.plan.dtype), w0)
 
     def _play(
-        self, number: int, chosen: list[int], server: State, clients: State, known: Known, expected: Expected
-    ) -> tuple[dict[int, Message], dict[int, Envelope], dict[int, tuple[int, int]]]:
-        """What was sent, the valid answers, and the bytes up and down of every site that was asked."""
-        sent = {client: _one(self.algorithm.send(server, torch.tensor([client]))) for client in chosen}
-        base_K, best = tensor(clients["base"]), int(tensor(clients["best"]))
+        self, ctx: Context, chosen: list[int], server: State, clients: State, known: Known, expected: Expected
+    ) -> tuple[Gathering, dict[int, Answer], dict[int, tuple[int, int]]]:
+        """The uploads, the rest of the valid answers, and the bytes up and down of every site that was asked."""
+
+        def sent(client: int) -> Message:
+            return self.algorithm.send(server, torch.tensor([client]))
+
+        number, base_K, best = ctx.round, tensor(clients["base"]), int(tensor(clients["best"]))
         need = self.terms.min_sites or max(1, math.ceil(len(chosen) / 2))
         until = time.monotonic() + self.terms.patience
         while True:
             messages = {}
             for client in chosen:
                 fields = {"run": self.run, "round": number, "base": int(base_K[client]), "best": best}
-                messages[client] = encode(Envelope("round", fields, sent[client]))
-            answers, sizes = {}, {client: (0, len(data)) for client, data in messages.items()}
-            for client, (answer, size) in self.requests.ask(messages, number).items():
+                messages[client] = encode(Envelope("round", fields, _one(sent(client))))
+            gathered, answers, lost = gathering(self.algorithm, ctx, sent), dict[int, Answer](), list[int]()
+            sizes = {client: (0, len(data)) for client, data in messages.items()}
+            for client, answer, data in self.requests.each(messages, number):
                 if answer.kind == "lost":
                     self.requests.event(client, "began anew", number, reason_of(answer))
-                    base_K[client] = 0
-                    self._begin_anew(client, known, number)
-                    continue
-                if wrong := self._wrong_answer(client, answer, number, known, expected):
+                    lost.append(client)
+                elif wrong := self._wrong_answer(client, answer, number, known, expected):
                     self.requests.event(client, "refused", number, wrong)
-                    continue
-                answers[client], sizes[client] = answer, (size, len(messages[client]))
+                else:
+                    gathered.add(client, answer.message, data)
+                    answers[client] = Answer(answer.fields, self.algorithm.fingerprint(answer.message))
+                    sizes[client] = (len(data), sizes[client][1])
+            for client in lost:
+                base_K[client] = 0
+                self._begin_anew(client, known, number)
             for client in sorted(set(chosen) - set(answers)):
                 self.requests.event(client, "left out", number, "no valid answer within the deadline")
             if len(answers) >= min(need, len(chosen)):
-                return sent, answers, sizes
+                return gathered, answers, sizes
             if time.monotonic() > until:
                 raise FedpubError(
                     f"round {number} has the answers of {len(answers)} sites and needs {need}; start the others and "
@@ -193,7 +208,7 @@ class Coordinator:
         number: int,
         server: State,
         clients: State,
-        answers: dict[int, Envelope],
+        answers: dict[int, Answer],
         sizes: dict[int, tuple[int, int]],
         ids: Tensor,
         notes: dict[str, Tensor],
@@ -218,10 +233,9 @@ class Coordinator:
             notes=notes,
         )
 
-    def _fingerprints(self, clients: State, answers: dict[int, Envelope]) -> State:
+    def _fingerprints(self, clients: State, answers: dict[int, Answer]) -> State:
         """What every site was last like, [K, ...], for those that join later; zeros where it has not said."""
-        found = {client: self.algorithm.fingerprint(one.message) for client, one in answers.items()}
-        known = {client: own for client, own in found.items() if own is not None}
+        known = {client: one.fingerprint for client, one in answers.items() if one.fingerprint is not None}
         if not known:
             return {FINGERPRINT: clients[FINGERPRINT]} if FINGERPRINT in clients else {}
         some = next(iter(known.values()))
@@ -254,7 +268,7 @@ def _first(known: Known) -> State:
     return {"base": base_K, "metrics": metrics, **_kept(Best())}
 
 
-def _measured(clients: State, answers: dict[int, Envelope], number: int) -> State:
+def _measured(clients: State, answers: dict[int, Answer], number: int) -> State:
     base_K, metrics = tensor(clients["base"]).clone(), tree_map(torch.clone, tree(clients["metrics"]))
     for client, answer in answers.items():
         base_K[client] = number

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,11 @@ class InProcessSites:
         self.sites = {}
 
     def __call__(self, messages: Mapping[int, bytes], deadline: float) -> dict[int, bytes]:
-        return {client: self.site(client).answer(message) for client, message in messages.items()}
+        return dict(self.stream(messages, deadline))
+
+    def stream(self, messages: Mapping[int, bytes], deadline: float) -> Iterator[tuple[int, bytes]]:
+        for client, message in messages.items():
+            yield client, self.site(client).answer(message)
 
 
 def run_in_process(

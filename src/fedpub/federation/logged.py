@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, Protocol
@@ -13,7 +13,7 @@ from fedpub.core.printable import printable
 from fedpub.errors import FedpubError
 from fedpub.federation.countersigned import signed_text, unwrapped, wrapped
 from fedpub.federation.journal import Entry, Journal
-from fedpub.federation.requests import Exchange
+from fedpub.federation.requests import Exchange, as_they_come
 from fedpub.federation.validate.fields import KINDS, MOST_ROUNDS
 from fedpub.federation.wire_header import WireError, check_header, digests, parse, split
 
@@ -123,30 +123,40 @@ class LoggedExchange:
         self._on_dropped = on_dropped
 
     def __call__(self, messages: Mapping[int, bytes], deadline: float) -> dict[int, bytes]:
+        return dict(self.stream(messages, deadline))
+
+    def stream(self, messages: Mapping[int, bytes], deadline: float) -> Iterator[tuple[int, bytes]]:
+        """The answers as they arrive, each after its line."""
         asked = {client: described(data) for client, data in messages.items()}
-        names = {client: self._name_of(client) for client in messages}
-        before = {client: self._key(name) for client, name in names.items()}
-        self._journal.write([one.entry("coordinator", names[client], "out") for client, one in asked.items()])
-        came = self._exchange(messages, deadline)
-        answers, entries, dropped = {}, [], {}
-        for client, question in asked.items():
-            about = {"run": question.run, "round": question.round, "question": question.digest}
-            if client not in came:
-                own = Described(SILENT, None, None, [], 0, "", NO_ANSWER)
+        before = {client: self._key(self._name_of(client)) for client in messages}
+        self._journal.write([one.entry("coordinator", self._name_of(client), "out") for client, one in asked.items()])
+        silent = dict(asked)
+        for client, data in as_they_come(self._exchange, messages, deadline):
+            if (question := silent.pop(client, None)) is None:
+                continue
+            answer, entry, dropped = self._taken(client, data, question, before[client])
+            self._journal.write([entry], durable=False)
+            if answer is not None:
+                yield client, answer
             else:
-                try:
-                    keys = dict.fromkeys((before[client], self._key(names[client])))  # one may have been rotated
-                    answers[client], own, more = self._opened(came[client], question, [*filter(None, keys)])
-                    about |= more
-                except FedpubError as error:
-                    _, digest = digests(came[client])
-                    own = Described(DROPPED, None, None, [], len(came[client]), digest, printable(error))
-                    dropped[client] = str(own.reason)
-            entries.append(own.entry("coordinator", names[client], "in", **about))
-        self._journal.write(entries)
-        for client, reason in dropped.items():
-            self._on_dropped(client, asked[client].round or 0, reason)
-        return answers
+                self._on_dropped(client, question.round or 0, dropped)
+        none = Described(SILENT, None, None, [], 0, "", NO_ANSWER)
+        self._journal.write([self._entry(none, client, question) for client, question in silent.items()])
+
+    def _taken(self, client: int, data: bytes, question: Described, key: str | None) -> tuple[bytes | None, Entry, str]:
+        """An answer, None if it is not used; its line; and why it is not used."""
+        try:
+            keys = dict.fromkeys((key, self._key(self._name_of(client))))  # one may have been rotated
+            answer, own, more = self._opened(data, question, [*filter(None, keys)])
+            return answer, self._entry(own, client, question, **more), ""
+        except FedpubError as error:
+            _, digest = digests(data)
+            own = Described(DROPPED, None, None, [], len(data), digest, printable(error))
+            return None, self._entry(own, client, question), str(own.reason)
+
+    def _entry(self, own: Described, client: int, question: Described, **more: Any) -> Entry:
+        about = {"run": question.run, "round": question.round, "question": question.digest}
+        return own.entry("coordinator", self._name_of(client), "in", **about, **more)
 
     def _key(self, name: str) -> str | None:
         return self._keys.of(name) if self._keys else None

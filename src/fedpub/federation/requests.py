@@ -6,9 +6,9 @@ How bytes travel is left to an `Exchange`. Every exchange has a deadline, and si
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from fedpub.core.printable import printable
 from fedpub.errors import FedpubError
@@ -23,6 +23,20 @@ class Exchange(Protocol):
     """Carries messages to sites by their number and returns the answers that arrive within the deadline."""
 
     def __call__(self, messages: Mapping[int, bytes], deadline: float) -> dict[int, bytes]: ...
+
+
+@runtime_checkable
+class Streams(Protocol):
+    """An exchange that also returns answers one by one, as they arrive; its consumer takes them all."""
+
+    def stream(self, messages: Mapping[int, bytes], deadline: float) -> Iterator[tuple[int, bytes]]: ...
+
+
+def as_they_come(exchange: Exchange, messages: Mapping[int, bytes], deadline: float) -> Iterator[tuple[int, bytes]]:
+    if isinstance(exchange, Streams):
+        yield from exchange.stream(messages, deadline)
+    else:
+        yield from exchange(messages, deadline).items()
 
 
 # (site or None, what happened, in which round, why)
@@ -77,13 +91,17 @@ class Requests:
 
     def ask(self, messages: Mapping[int, bytes], number: int = 0) -> dict[int, tuple[Envelope, int]]:
         """The readable answers of one exchange, with their bytes; `number` is the round, for the log."""
-        answers = {}
-        for client, data in self.exchange(messages, self.terms.deadline).items():
+        return {client: (answer, len(data)) for client, answer, data in self.each(messages, number)}
+
+    def each(self, messages: Mapping[int, bytes], number: int) -> Iterator[tuple[int, Envelope, bytes]]:
+        """The readable answers of one exchange as they come, decoded and as they were sent."""
+        for client, data in as_they_come(self.exchange, messages, self.terms.deadline):
             try:
-                answers[client] = decode(data, self.terms.max_message * 2**20), len(data)
+                answer = decode(data, self.terms.max_message * 2**20)
             except Exception as error:  # whatever one site sent, the others' answers are still used
                 self.event(client, "refused", number, printable(error))
-        return answers
+                continue
+            yield client, answer, data
 
     def ask_all(
         self,

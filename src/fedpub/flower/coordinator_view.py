@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from fedpub.algorithms import METHODS
-from fedpub.federation.requests import Exchange
+from fedpub.federation.requests import Exchange, as_they_come
 from fedpub.flower.metrics import OTHER, PROCESS, Family, Metrics, watch_process
 from fedpub.store.record import Row
 from fedpub.version import __version__
@@ -94,16 +95,7 @@ class CoordinatorView:
 
     def counted(self, exchange: Exchange) -> Exchange:
         """The exchange, with its bytes counted as in clients.csv: a message for every site that is asked."""
-
-        def carry(messages: Mapping[int, bytes], deadline: float) -> dict[int, bytes]:
-            self.metrics.add("fedpub_bytes_total", sum(map(len, messages.values())), direction="down")
-            found = exchange(messages, deadline)
-            self.metrics.add("fedpub_bytes_total", sum(map(len, found.values())), direction="up")
-            if found and self.state == "waiting":
-                self.state = "running"
-            return found
-
-        return carry
+        return _Counted(exchange, self)
 
     def health(self) -> dict[str, object]:
         return {"state": self.state, "problem": self._problem(), "round": self.round, "rounds": self.rounds}
@@ -118,3 +110,21 @@ class CoordinatorView:
 
     def metrics_text(self) -> str:
         return self.metrics.text()
+
+
+@dataclass(frozen=True)
+class _Counted:
+    exchange: Exchange
+    view: CoordinatorView
+
+    def __call__(self, messages: Mapping[int, bytes], deadline: float) -> dict[int, bytes]:
+        return dict(self.stream(messages, deadline))
+
+    def stream(self, messages: Mapping[int, bytes], deadline: float) -> Iterator[tuple[int, bytes]]:
+        metrics = self.view.metrics
+        metrics.add("fedpub_bytes_total", sum(map(len, messages.values())), direction="down")
+        for client, answer in as_they_come(self.exchange, messages, deadline):
+            metrics.add("fedpub_bytes_total", len(answer), direction="up")
+            if self.view.state == "waiting":
+                self.view.state = "running"
+            yield client, answer

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from flwr.app import Array, ArrayRecord, Message, RecordDict
@@ -72,14 +72,18 @@ class FlowerExchange:
         self._late: set[int] = set()  # who missed the last deadline
 
     def __call__(self, messages: Mapping[int, bytes], deadline: float) -> dict[int, bytes]:
+        return dict(self.stream(messages, deadline))
+
+    def stream(self, messages: Mapping[int, bytes], deadline: float) -> Iterator[tuple[int, bytes]]:
+        """The answers as they arrive."""
+        found: set[int] = set()
         try:
-            found = self._carried(messages, deadline)
+            yield from self._carried(messages, deadline, found)
         finally:
             self._carrier.forget()
-        self._late = (self._late | messages.keys()) - found.keys()
-        return found
+        self._late = (self._late | messages.keys()) - found
 
-    def _waits(self, messages: Mapping[int, bytes], found: Mapping[int, bytes], now: float, answered: float) -> bool:
+    def _waits(self, messages: Mapping[int, bytes], found: set[int], now: float, answered: float) -> bool:
         """Whether an answer that is missing is still waited for; `answered`: when the last one arrived."""
         missing = [client for client in messages if client not in found and self._is_member(client)]
         for client in missing:
@@ -87,11 +91,10 @@ class FlowerExchange:
         in_time = [client for client in missing if client not in self._late and now - self._seen[client] <= self._grace]
         return bool(in_time) or (bool(missing) and now - answered <= self._grace)
 
-    def _carried(self, messages: Mapping[int, bytes], deadline: float) -> dict[int, bytes]:
+    def _carried(self, messages: Mapping[int, bytes], deadline: float, found: set[int]) -> Iterator[tuple[int, bytes]]:
         until = time.monotonic() + deadline
         pending: dict[str, int] = {}  # messages in transit, and their clients
         sent: dict[int, tuple[Present, float]] = {}
-        found: dict[int, bytes] = {}
         answered = time.monotonic()
         while (now := time.monotonic()) < until and self._waits(messages, found, now, answered):
             self._alive()
@@ -113,10 +116,11 @@ class FlowerExchange:
                 if answer is None:
                     sent[client] = sent[client][0], time.monotonic() - self._again + 2  # again, but not at once
                 else:
-                    found[client], answered = answer, time.monotonic()
+                    found.add(client)
+                    yield client, answer
+                    answered = time.monotonic()
             if len(found) < len(messages):
                 self._carrier.wait(LOOK)
-        return found
 
 
 class GridCarrier:
