@@ -17,7 +17,7 @@ FLOORS: dict[str, dict[str, str]] = {
         "report": "from run directories to tables, figures, one HTML page and a live page",
     },
     "federate": {
-        "flower": "the transport: keys, TLS, the gate, Flower's link and nodes, processes",
+        "flower": "the transport: keys, TLS, the gate, mailboxes and nodes of Flower's protocol, processes",
         "federation": "coordinator and site: messages, validation, joining, audit; any transport",
     },
     "run": {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ import torch
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedpub[deploy]'")
 
 from test_cli import example_of
-from test_federation import assert_same_rows
+from test_federation import assert_same_rows, assert_told, simulate_without
 
 from fedpub.cli import main
 from fedpub.data.clients.subgraph_files import write_subgraph
@@ -88,6 +89,37 @@ def test_sites_and_coordinator_may_be_killed(tmp_path):
     assert found["best_round"] == expected["best_round"]
     assert found["test"] == pytest.approx(expected["test"], abs=5e-5)
     assert all((site / "model" / "model.safetensors").is_file() for site in sites)
+    wait_for(lambda: not processes_in(tmp_path), 30)
+
+
+def test_a_site_is_stopped_past_the_deadline(tmp_path):
+    """The others continue; its late answer is taken back, and the numbers are those of a simulation without it."""
+    experiment = Experiment(clients=3, rounds=8, hidden=8, dtype="float64").resolve()
+    out, base = tmp_path / "deployed", tmp_path / "federation"
+    coordinator, sites = lay_out(base, prepare(experiment), experiment, Terms(deadline=4), out)
+    words = [sys.executable, "-m", "fedpub", "coordinator", "start", "--folder", str(coordinator), "--quiet"]
+    running = {site: start_site(site) for site in sites}
+    leader = start(words, base / "coordinator.log")
+
+    def counted() -> list[float]:
+        return [row.clients["took_part"][2] for row in read_rows(out)]
+
+    try:
+        wait_for(lambda: len(counted()) >= 1)
+        running[sites[2]].send_signal(signal.SIGSTOP)
+        wait_for(lambda: 0 in counted())
+        running[sites[2]].send_signal(signal.SIGCONT)
+        wait_for(lambda: leader.poll() is not None)
+        assert leader.returncode == 0, (base / "coordinator.log").read_text()
+    finally:
+        running[sites[2]].send_signal(signal.SIGCONT)
+        stop([leader, *running.values()])
+    rows = read_rows(out)
+    assert counted()[-1] == 1, "it takes part again"
+    present = {row.round: [k for k in range(3) if row.clients["took_part"][k]] for row in rows}
+    for row, expected in zip(rows, simulate_without(experiment, present), strict=True):
+        for name in ("val", "test", "loss", "sparsity"):
+            assert_told(row.clients[name], expected[name], 1e-9, f"{name} {row.round}")
     wait_for(lambda: not processes_in(tmp_path), 30)
 
 

@@ -18,7 +18,7 @@ from fedpub.version import __version__
 REFUSALS = ("refused", "left out", "removed", "began anew", "could not join")
 DIRECTIONS = ("up", "down")
 # Why the gate refuses requests and connections, before any of it reaches the rounds.
-AT_THE_GATE = ("too many connections", *(f"HTTP {status}" for status in (401, 404, 408, 413, 429, 502, 503, 504)))
+AT_THE_GATE = ("too many connections", *(f"HTTP {status}" for status in (400, 401, 404, 413, 502, 503, 504)))
 PRESENT, ADMITTED, REMOVED = "present", "admitted", "removed"
 NEAR = 0.8  # share of the watchdog's limit without progress from which on something is wrong
 

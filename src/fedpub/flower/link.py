@@ -54,7 +54,7 @@ LONG_POLL = 10.0  # seconds that a request for messages waits for one
 ABSENT = 45.0  # seconds without a request after which a site counts as absent; nodes send heartbeats every 8 to 10
 SMALL = 2**20  # bytes of an answer that waits in memory
 TTL = 10.0**9  # the exchange has the deadline
-UNKNOWN_NODE, NOT_NOW, TOO_LARGE = 401, 409, 413
+UNKNOWN_NODE, TOO_LARGE = 401, 413
 
 
 @dataclass
