@@ -1684,6 +1684,13 @@ TABLE = (
         "flower/test_link.py::test_a_large_answer_waits_on_disk",
     ),
     M(
+        "gate-reads-bodies-of-strangers",
+        "flower/connection.py",
+        "while read < READ and isinstance",
+        "while isinstance",
+        "flower/test_gate.py::test_a_stranger_s_body_is_not_read_to_its_end",
+    ),
+    M(
         "gate-any-time",
         "flower/gate.py",
         "if not _is_recent(signed):",

@@ -449,6 +449,16 @@ def test_a_head_that_trickles_in_is_cut(folder, link):
         pytest.fail("it could go on for ever")
 
 
+def test_a_stranger_s_body_is_not_read_to_its_end(gate, folder, monkeypatch):
+    """Reading costs time that belongs to the sites; the sentence arrives nevertheless."""
+    monkeypatch.setattr("fedpub.flower.connection.LINGER", 100.0)
+    with raw(gate, folder) as one:
+        one.sendall(f"POST {PULL} HTTP/1.1\r\nHost: x\r\nContent-Length: 999999999\r\n\r\n".encode())
+        assert one.recv(100).startswith(b"HTTP/1.1 401 ")
+        with pytest.raises((ConnectionError, ssl.SSLError)):
+            one.sendall(b"x" * 2**27)
+
+
 def test_no_handshake_is_cut(folder, link):
     with opened(folder, link, head_seconds=0.2) as gate:
         one = socket.create_connection(("127.0.0.1", gate.port), timeout=60)

@@ -235,9 +235,9 @@ def deploy(
     found = bench_deploy(dataset, method, sites, rounds, flower, per_process, data_root, say)
     if as_json([one.to_json() for one in found], json):
         return
-    table = Table(header_style="bold")
+    table = Table(box=None, header_style="bold")
     for heading in ("", "sites", "rounds", "s / round", "overhead", "first after", "all after", "MiB"):
-        table.add_column(heading, justify="right" if heading else "left")
+        table.add_column(heading, justify="right" if heading else "left", no_wrap=not heading)
     for one in found:
         over = "" if one.overhead_seconds is None else f"{one.overhead_seconds:.3f}"
         times = (f"{one.seconds_per_round:.3f}", over, f"{one.first_round_seconds:.1f}", f"{one.total_seconds:.1f}")

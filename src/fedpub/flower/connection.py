@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import h11
 
 CHUNK = 2**16
-LINGER = 2.0  # seconds for a refused client to read why
+LINGER, READ = 2.0, 2**18  # seconds, and bytes that are still read, for a refused client to learn why
 
 Headers = dict[bytes, bytes]
 
@@ -75,11 +75,12 @@ class Connection:
         return False
 
     async def discard(self) -> None:
-        """Read what is still being sent: closing now would destroy the answer in transit."""
+        """Read a little of what is still being sent: closing now would destroy the answer in transit."""
         if self._http.their_state is h11.SEND_BODY and not self._http.they_are_waiting_for_100_continue:
+            read = 0
             async with asyncio.timeout(LINGER):
-                while isinstance(await self._event(), h11.Data):
-                    pass
+                while read < READ and isinstance(event := await self._event(), h11.Data):
+                    read += len(event.data)
 
     async def _event(self) -> object:
         while (event := self._http.next_event()) is h11.NEED_DATA:
