@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import safetensors
-import safetensors.torch
+import safetensors.numpy
 import torch
 from torch import Tensor
 
@@ -24,7 +24,9 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
     packed = {name: tensor.detach().cpu().contiguous() for name, tensor in sorted(tensors.items())}
     sealed = {**metadata, DIGEST: _digest(packed, metadata)}
     with writing(path, safetensors.SafetensorError), atomic(path) as temporary:
-        safetensors.torch.save_file(packed, temporary, metadata={"fedpub": _dump(sealed)})
+        # As arrays: the module for tensors leaves a type of ctypes behind for each, in every round.
+        arrays = {name: tensor.numpy() for name, tensor in packed.items()}
+        safetensors.numpy.save_file(arrays, temporary, metadata={"fedpub": _dump(sealed)})
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
