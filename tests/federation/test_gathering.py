@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import tempfile
 import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -41,7 +43,7 @@ def sent(client: int) -> Message:
 def both(uploads: Mapping[int, Message], defence: str) -> Iterator[dict]:
     ctx = replace(context(), defence=defence)
     ids = torch.tensor(sorted(uploads))
-    for made in (Together(FedAvg(), ctx, sent), OneByOne("weights", ctx, sent)):
+    for made in (Together(FedAvg(), ctx, sent), OneByOne("weights", ctx, sent, Path(tempfile.gettempdir()))):
         for client, up in uploads.items():
             made.add(client, up, encode(Envelope("round", {}, up)))
         server, notes = made.server({}, ids)
@@ -49,14 +51,16 @@ def both(uploads: Mapping[int, Message], defence: str) -> Iterator[dict]:
         yield server
 
 
-def test_one_long_step_among_three_by_hand():
+def test_one_long_step_among_three_by_hand(tmp_path):
     """From zero: steps of 1, 1 and 8, of which two count; sizes of 1, 1 and 100 count 1, 1 and 3."""
     own = {
         client: Message({"weights": {"w": torch.tensor([[step]], dtype=torch.float64)}, "size": torch.tensor([size])})
         for client, (step, size) in enumerate([(1.0, 1), (1.0, 1), (8.0, 100)])
     }
     ctx = replace(context(), defence="clip")
-    made = OneByOne("weights", ctx, lambda _: Message({"weights": {"w": torch.zeros(1, 1, dtype=torch.float64)}}))
+    made = OneByOne(
+        "weights", ctx, lambda _: Message({"weights": {"w": torch.zeros(1, 1, dtype=torch.float64)}}), tmp_path
+    )
     for client in (2, 0, 1):
         made.add(client, own[client], encode(Envelope("round", {}, own[client])))
     server, _ = made.server({}, torch.tensor([0, 1, 2]))
@@ -94,8 +98,8 @@ def test_the_order_in_which_uploads_come_changes_no_bit():
         (FedPub(), "clip", Together),
     ],
 )
-def test_which_methods_allow_it(algorithm, defence, kind):
-    assert isinstance(gathering(algorithm, replace(context(), defence=defence), sent), kind)
+def test_which_methods_allow_it(algorithm, defence, kind, tmp_path):
+    assert isinstance(gathering(algorithm, replace(context(), defence=defence), sent, tmp_path), kind)
     assert isinstance(algorithm, Averages) == (not isinstance(algorithm, FedPub))
 
 

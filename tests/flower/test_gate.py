@@ -449,6 +449,32 @@ def test_a_head_that_trickles_in_is_cut(folder, link):
         pytest.fail("it could go on for ever")
 
 
+def test_a_stranger_that_stays_after_its_answer_takes_its_place(folder, link, monkeypatch):
+    """Until TLS has ended on both sides, for which it gets a moment: open sockets are what there are few of."""
+    monkeypatch.setattr("fedpub.flower.gate.SHUTDOWN", 100.0)
+    with opened(folder, link, per_address=2) as gate:
+        kept = [raw(gate, folder) for _ in range(2)]
+        for one in kept:
+            one.sendall(b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert one.recv(100).startswith(b"HTTP/1.1 404 ")
+        assert gate.lobby.strangers == 2
+        with raw(gate, folder):
+            until(lambda: gate.lobby.refused["too many connections"] == 1)
+        for one in kept:
+            one.close()
+    monkeypatch.setattr("fedpub.flower.gate.SHUTDOWN", 0.2)
+    with opened(folder, link) as gate, raw(gate, folder) as one:
+        one.sendall(b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n")
+        until(lambda: not gate.lobby.strangers)
+
+
+def test_more_requests_than_a_site_needs_are_told_to_come_back(folder, link):
+    with opened(folder, link, requests=0.25) as gate, calling(gate, folder) as client:
+        found = [client.post(PULL, content=b"x", headers=signed(folder)) for _ in range(3)]
+    assert [one.status_code for one in found] == [200, 200, 503]
+    assert "a has sent too many requests" in found[-1].text
+
+
 def test_a_stranger_s_body_is_not_read_to_its_end(gate, folder, monkeypatch):
     """Reading costs time that belongs to the sites; the sentence arrives nevertheless."""
     monkeypatch.setattr("fedpub.flower.connection.LINGER", 100.0)

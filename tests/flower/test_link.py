@@ -49,6 +49,7 @@ from test_deployment import wait_for
 from test_federation import assert_same_rows
 from test_gate import signed
 
+from fedpub.bench.watched import children
 from fedpub.cli import main
 from fedpub.core.printable import printable
 from fedpub.errors import FedpubError
@@ -343,6 +344,14 @@ def test_a_site_pushes_nothing_that_was_not_asked_for(fed, in_objects):
     pushes.messages_list.append(message_to_proto(remove_content_from_message(reply)))
     with pytest.raises(httpx.HTTPStatusError, match="400"):
         a._fleet.PushMessages(pushes)
+    for tree in (  # refused before a look at each: millions of them fit into a request
+        ObjectTree(object_id="0" * 64, children=[ObjectTree()] * 100_000),
+        ObjectTree(object_id="0" * 64, children=[ObjectTree(object_id="x")]),
+    ):
+        del pushes.message_object_trees[:]
+        pushes.message_object_trees.append(tree)
+        with pytest.raises(httpx.HTTPStatusError, match="400"):
+            a._fleet.PushMessages(pushes)
     del pushes.message_object_trees[:]
     pushes.message_object_trees.append(ObjectTree(object_id="0" * 64))
     assert a._fleet.PushMessages(pushes).objects_to_push == ["0" * 64]
@@ -448,6 +457,15 @@ def test_a_slow_site_costs_the_deadline_once_and_is_waited_for_again_when_it_is_
     assert waited(exchange, 2, 3.0)[0] == {0, 1}
     mail.seconds[1] = 1.2  # longer than the grace, and in time
     assert waited(exchange, 2, 3.0)[0] == {0, 1}
+
+
+def test_what_came_in_time_counts_however_long_the_others_take():
+    mail = Mail({0: 0.0, 1: 0.2, 2: 0.3})
+    found = []
+    for client, _ in FlowerExchange(mail, mail.present).stream(dict.fromkeys(range(3), b"x"), 0.6):
+        found.append(client)
+        time.sleep(0.8 if client == 0 else 0)  # longer than the deadline
+    assert sorted(found) == [0, 1, 2]
 
 
 def test_a_site_that_is_removed_is_not_waited_for():
@@ -953,7 +971,7 @@ def test_the_gate_is_all_that_a_coordinator_opens_and_a_kill_there_does_no_harm(
     leader = start(words, log)
     try:
         wait_for(lambda: log.is_file() and "serving on" in log.read_text())
-        family = [leader.pid, *map(int, Path(f"/proc/{leader.pid}/task/{leader.pid}/children").read_text().split())]
+        family = [leader.pid, *children(leader.pid)]
         assert len(family) == 2, "the gate is a process of its own"
         assert [one for pid in family for one in listening(pid)] == [f"0100007F:{config.port:04X}"]
         sites = deployed.start_sites()

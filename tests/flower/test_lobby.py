@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedpub.flower.lobby import REMEMBERED, Guest, Limits, Lobby
+from fedpub.flower.lobby import REMEMBERED, Guest, Limits, Lobby, network_of
 
 
 @dataclass
@@ -115,3 +115,25 @@ def test_nothing_is_ever_above_its_limit(limits, steps):
         assert room.lobby.strangers <= limits.strangers
         assert all(0 < len(mine) <= limits.per_address for mine in room.lobby._strangers.values())
         assert all(0 < len(mine) <= limits.per_site for mine in room.lobby._sites.values())
+
+
+def test_a_site_asks_so_often_and_then_slowly():
+    room = Room(Limits(requests=2.0))
+    assert [room.lobby.takes_request("a") for _ in range(18)] == [True] * 16 + [False] * 2
+    assert room.lobby.takes_request("b")
+    room.clock.now = 1.0
+    assert [room.lobby.takes_request("a") for _ in range(3)] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2::9%eth0", "2001:db8:1:2::/64"),
+        ("::ffff:192.0.2.7", "::ffff:192.0.2.7"),
+        ("?", "?"),
+    ],
+)
+def test_a_host_has_many_addresses_and_one_network(address, network):
+    assert network_of(address) == network

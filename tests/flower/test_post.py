@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from test_deployment import wait_for
 from test_link import LARGEST, Later, taken
 
 from fedpub.errors import FedpubError
+from fedpub.flower import post as post_module
 from fedpub.flower.exchange import FlowerExchange
 from fedpub.flower.frames import Writer, frames
 from fedpub.flower.keys import admit, make_authority, make_certificate, make_site_key, private_key
@@ -67,7 +69,7 @@ def test_messages_pass_and_a_gate_that_dies_is_started_again(post, folder, caplo
         taken(node)
         os.kill(first.pid, signal.SIGKILL)
         first.wait()
-        assert post.is_serving(), "a run does not end for a gate that is opened again"
+        post.check()  # a run does not end for a gate that is opened again
         wait_for(lambda: post._process is not first)
 
         def asked():
@@ -80,7 +82,7 @@ def test_messages_pass_and_a_gate_that_dies_is_started_again(post, folder, caplo
         wait_for(lambda: found.append(asked()) or found[-1])
         node.reply(found[-1][0], found[-1][1] + b"!")
         assert (answers.result(), post.port) == ({0: b"again!"}, port)
-    assert "the gate has ended with status -9 and is started again" in caplog.text
+    assert "the gate has ended with status -9 and is opened again" in caplog.text
     wait_for(lambda: not post.present({0: "a"}))
 
 
@@ -89,9 +91,59 @@ def test_a_gate_that_keeps_dying_ends_the_run(post, monkeypatch):
     for _ in range(4):
         process = post._process
         os.kill(process.pid, signal.SIGKILL)
-        wait_for(lambda process=process: post._process is not process or post._problem)
+        wait_for(lambda process=process: post._process is not process or post.problem)
     assert not post.is_serving()
-    assert "the gate has ended with status -9" in post._problem
+    with pytest.raises(FedpubError, match=r"the gate has closed .it has ended with status -9.*--resume"):
+        post.check()
+
+
+def test_a_gate_that_hangs_is_ended_and_opened_again(post, monkeypatch, caplog):
+    first = post._process
+    os.kill(first.pid, signal.SIGSTOP)
+    monkeypatch.setattr("fedpub.flower.post.SILENT", 4.0)
+    wait_for(lambda: not post.is_serving())
+    post.check()
+    wait_for(lambda: post._process is not first and post.is_serving())
+    assert "the gate has said nothing for 4 seconds" in caplog.text
+
+
+def test_what_fails_once_at_a_new_start_is_tried_again(post, monkeypatch):
+    """No memory for a process, then a port that another program has for a moment."""
+    started, first = post_module.child, post._process
+    failures, blocker = iter([OSError("no memory")]), socket.socket()
+    blocker.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+
+    def fails_first(*words):
+        for failure in failures:
+            blocker.bind(("127.0.0.1", post.port))
+            blocker.listen()
+            threading.Timer(2.0, blocker.close).start()
+            raise failure
+        return started(*words)
+
+    monkeypatch.setattr(post_module, "child", fails_first)
+    os.kill(first.pid, signal.SIGKILL)
+    wait_for(lambda: post._process is not first and post.is_serving() and bool(post._writer))
+    post.check()
+
+
+def test_an_answer_that_nobody_waits_for_is_dropped(post):
+    """And wakes nobody: the exchange after it would look again and again."""
+    post._take({"is": "answer", "number": "77"}, b"late", post._writer)
+    assert post._answers == {}
+    post.wait(0.0)  # what was told before
+    begun = time.monotonic()
+    post.wait(0.3)
+    assert time.monotonic() - begun > 0.2
+
+
+def test_nothing_is_written_to_a_gate_before_it_has_opened(folder, monkeypatch):
+    monkeypatch.setattr("fedpub.flower.post.READY", 0.0)
+    post = Post("127.0.0.1", 0, folder, LARGEST)
+    with pytest.raises(FedpubError, match="did not open"), post:
+        pass
+    assert post._writer is None
+    assert post._process is None or post._process.poll() is not None, "nothing is left of it"
 
 
 def test_refusals_are_counted_and_told(post, folder):

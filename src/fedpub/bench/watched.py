@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 
@@ -23,10 +24,12 @@ def open_files(pid: int) -> int:
 
 
 def children(pid: int) -> list[int]:
-    try:
-        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
-    except OSError:
-        return []
+    """The processes that any of its threads has started."""
+    found: list[int] = []
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found += map(int, file.read_text(encoding="ascii").split())
+    return found
 
 
 def rounds_in(out: Path) -> int:

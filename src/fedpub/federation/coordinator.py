@@ -159,7 +159,11 @@ class Coordinator:
             for client in chosen:
                 fields = {"run": self.run, "round": number, "base": int(base_K[client]), "best": best}
                 messages[client] = encode(Envelope("round", fields, _one(sent(client))))
-            gathered, answers, lost = gathering(self.algorithm, ctx, sent), dict[int, Answer](), list[int]()
+            gathered, answers, lost = (
+                gathering(self.algorithm, ctx, sent, self._path.parent),
+                dict[int, Answer](),
+                list[int](),
+            )
             sizes = {client: (0, len(data)) for client, data in messages.items()}
             for client, answer, data in self.requests.each(messages, number):
                 if answer.kind == "lost":

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Protocol
 
 import torch
@@ -33,10 +34,11 @@ class Gathering(Protocol):
         """The server step over the uploads of these clients, in this order."""
 
 
-def gathering(algorithm: Algorithm, ctx: Context, sent: Sent) -> Gathering:
+def gathering(algorithm: Algorithm, ctx: Context, sent: Sent, folder: Path) -> Gathering:
+    """What takes the uploads of a round; those that wait do so in `folder`."""
     # Bounded entry by entry, each needs all others.
     if isinstance(algorithm, Averages) and ctx.defence != "median":
-        return OneByOne(algorithm.averaged, ctx, sent)
+        return OneByOne(algorithm.averaged, ctx, sent, folder)
     return Together(algorithm, ctx, sent)
 
 
@@ -57,10 +59,10 @@ class Together:
 class OneByOne:
     """Holds one upload at a time, and of all others their sizes and the lengths of their steps."""
 
-    def __init__(self, name: str, ctx: Context, sent: Sent) -> None:
+    def __init__(self, name: str, ctx: Context, sent: Sent, folder: Path) -> None:
         self._name, self._ctx, self._sent = name, ctx, sent
         self._clips = ctx.defence not in ("none", "guard")
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `server`
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed by `server`
         self._places: dict[int, tuple[int, int]] = {}
         self._sizes: dict[int, Tensor] = {}
         self._lengths: dict[int, Mapping[str, Tensor]] = {}

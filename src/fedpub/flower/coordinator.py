@@ -238,10 +238,7 @@ class Running:
 
     def _alive(self) -> None:
         self._watchdog.moved()
-        if not self.post.is_serving():
-            raise FedpubError(
-                "the gate has closed, so no site can connect; continue with fedpub coordinator start --resume"
-            )
+        self.post.check()
 
     def _end_stuck(self) -> None:
         """A stuck thread cannot be unwound: end the process, and log where it is stuck."""

@@ -31,7 +31,7 @@ from fedpub.errors import FedpubError
 from fedpub.flower.admission import Admission, stamp
 from fedpub.flower.connection import Connection, Headers, HttpError
 from fedpub.flower.keys import ADMITTED, SERVER, SERVER_KEY, check_certificate, fingerprint, line_of
-from fedpub.flower.lobby import Guest, Limits, Lobby
+from fedpub.flower.lobby import Guest, Limits, Lobby, network_of
 
 FLEET = "/v1/fleet/"
 # What a site calls. It cannot register itself, since the coordinator admits sites, and there is no app to fetch.
@@ -54,6 +54,7 @@ PIECE = 2**18  # bytes of a response that are written at once: who does not read
 PUBLIC_KEY, TIMESTAMP, SIGNATURE = b"flwr-public-key", b"flwr-timestamp", b"flwr-signature"
 AHEAD, BEHIND = 5.0, 300.0  # seconds by which the time of a signature may differ, as in Flower
 NOT_ADMITTED = 401
+SHUTDOWN = 1.0  # seconds for the other side to end TLS
 BACKLOG = 512  # connections that the system holds until they are accepted
 LOOK = 2.0  # seconds between two checks whether the certificate was renewed
 
@@ -158,7 +159,8 @@ class Gate:
                 log.warning("no connection can be accepted now: %s", error)
                 await asyncio.sleep(1.0)
                 continue
-            guest = Guest(str(address[0]))
+            await asyncio.sleep(0)  # however many come, requests are served in between
+            guest = Guest(network_of(str(address[0])))
             if not self.lobby.enter(guest):
                 accepted.close()
                 continue
@@ -199,11 +201,16 @@ class Gate:
             reader = asyncio.StreamReader()
             protocol = asyncio.StreamReaderProtocol(reader)
             transport, _ = await self._loop.connect_accepted_socket(
-                lambda: protocol, accepted, ssl=self._tls, ssl_handshake_timeout=self._limits.head_seconds
+                lambda: protocol,
+                accepted,
+                ssl=self._tls,
+                ssl_handshake_timeout=self._limits.head_seconds,
+                ssl_shutdown_timeout=SHUTDOWN,
             )
             writer = asyncio.StreamWriter(transport, protocol, reader, self._loop)
             await self._requests(Connection(reader, writer, self._limits.idle_seconds), guest)
             writer.close()
+            await writer.wait_closed()  # until then it takes its place
         # Disconnected, too slow, or not HTTP; cancelled by `stop`, or for a newer connection.
         except (TimeoutError, OSError, h11.ProtocolError, asyncio.CancelledError):
             if writer is None:
@@ -244,6 +251,8 @@ class Gate:
         headers = {name.lower(): value for name, value in request.headers}  # each once: what is checked is what counts
         site = self._sender(headers, guest.address)
         self.lobby.is_known(guest, site)
+        if not self.lobby.takes_request(site):
+            raise HttpError(503, f"{site} has sent too many requests; try again later")
         if int(headers.get(b"content-length", 0)) > self._limits.largest:
             raise self._too_large(site)
         if self._under_way[site] >= self._limits.under_way:

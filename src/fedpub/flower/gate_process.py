@@ -24,6 +24,7 @@ from fedpub.flower.link import Link
 from fedpub.flower.logs import log_to
 
 LOOK = 0.5  # seconds between two looks at which sites are present
+BEAT = 4  # looks between two signs of life
 FILES = 4096  # open files, where the system allows them
 
 
@@ -62,22 +63,24 @@ class Served:
         if not self._link.send(head["node"], head["number"], body):
             self._out.write({"is": "lost", "number": head["number"]})
 
-    def look(self) -> None:
-        self.gate.call(self._tell_present)
+    def look(self, beat: bool) -> None:
+        self.gate.call(lambda: self._tell_present(beat))
 
-    def _tell_present(self) -> None:
-        """Tell what has changed: who is there, how many strangers are connected, and what was refused."""
+    def _tell_present(self, beat: bool = False) -> None:
+        """Tell who is there, how many strangers are connected, and what was refused, if it has changed or is due."""
         sites = dict.fromkeys(self.gate.admission.now().values(), 0)
         head: dict[str, Any] = {"is": "present", "sites": self._link.present(sites)}
         head |= {"strangers": self.gate.lobby.strangers, "refused": dict(self.gate.lobby.refused)}
-        if (told := json.dumps(head)) != self._told:
+        if (told := json.dumps(head)) != self._told or beat:
             self._told = told
             self._out.write(head)
 
 
 def _look(served: Served, ended: threading.Event) -> None:
+    looks = 0
     while not ended.wait(LOOK):
-        served.look()
+        looks += 1
+        served.look(looks % BEAT == 0)
 
 
 def _allow_files() -> None:

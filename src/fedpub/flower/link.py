@@ -11,6 +11,7 @@ All of it belongs to one event loop.
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 import tempfile
 import time
@@ -55,6 +56,7 @@ ABSENT = 45.0  # seconds without a request after which a site counts as absent; 
 SMALL = 2**20  # bytes of an answer that waits in memory
 TTL = 10.0**9  # the exchange has the deadline
 UNKNOWN_NODE, TOO_LARGE = 401, 413
+NAME = re.compile(r"[0-9a-f]{64}")  # of an object
 
 
 @dataclass
@@ -224,8 +226,7 @@ class Link:
             self._tell(asked.number, content_of(request.messages_list[0]) or b"")
             return PushMessagesResponse(results={about.message_id: 0})
         tree = request.message_object_trees[0]
-        wanted = _names(tree)
-        if tree.object_id != about.message_id or len(wanted) > OBJECTS:
+        if tree.object_id != about.message_id or not (wanted := _names(tree)):
             raise HttpError(400, f"an answer has at most {OBJECTS} objects, of which the first is the message")
         if box.answer is not None:
             box.answer.close()
@@ -275,11 +276,17 @@ def _question(node: int, number: str, data: bytes) -> _Question:
 
 
 def _names(tree: ObjectTree) -> list[str]:
-    """The objects of an answer, each once; more than are allowed are not listed to their end."""
+    """The objects of an answer, each once; none if they are too many, or not named as Flower names objects.
+
+    What is too much is noticed before it is looked at: millions of objects without a name fit into one request.
+    """
     found: dict[str, None] = {}
-    left = [tree]
-    while left and len(found) <= OBJECTS:
+    left, seen = [tree], 1
+    while left:
         one = left.pop()
+        seen += len(one.children)
+        if seen > OBJECTS or not NAME.fullmatch(one.object_id):
+            return []
         found[one.object_id] = None
         left += one.children
     return list(found)

@@ -7,6 +7,7 @@ since a site shows its key within milliseconds.
 
 from __future__ import annotations
 
+import ipaddress
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -24,11 +25,13 @@ class Limits:
     per_address: int = 64
     """Those of one address."""
     burst: int = 256
-    """New connections of one address at once; as many requests without an admitted key."""
+    """New connections of one address at once."""
     per_second: float = 32.0
     """New connections of one address in the long run."""
     per_site: int = 8
     """Connections of one site; beyond that the oldest is closed."""
+    requests: float = 64.0
+    """Requests of one site per second in the long run, and eight times as many at once."""
     under_way: int = 4
     """Concurrent requests of one site."""
     largest: int = 2**23
@@ -70,6 +73,7 @@ class Lobby:
     _strangers: dict[str, dict[Guest, None]] = field(default_factory=dict)  # by address
     _sites: dict[str, dict[Guest, None]] = field(default_factory=dict)
     _buckets: dict[str, _Bucket] = field(default_factory=dict)
+    _requests: dict[str, _Bucket] = field(default_factory=dict)
 
     @property
     def strangers(self) -> int:
@@ -77,7 +81,7 @@ class Lobby:
 
     def enter(self, guest: Guest) -> bool:
         """Whether a new connection may begin; an older one may have to go for it."""
-        if not self._takes(guest.address):
+        if not self._takes(self._buckets, guest.address, self.limits.burst, self.limits.per_second):
             self.refused["too many connections"] += 1
             return False
         mine = self._strangers.setdefault(guest.address, {})
@@ -112,16 +116,30 @@ class Lobby:
         self.leave(oldest)
         oldest.close()
 
-    def _takes(self, address: str) -> bool:
-        """Whether this address has connected rarely enough; counts this connection."""
+    def takes_request(self, site: str) -> bool:
+        """Whether this site has asked rarely enough; counts this request."""
+        return self._takes(self._requests, site, 8 * self.limits.requests, self.limits.requests)
+
+    def _takes(self, buckets: dict[str, _Bucket], name: str, most: float, per_second: float) -> bool:
         now = self.clock()
-        bucket = self._buckets.pop(address, None) or _Bucket(self.limits.burst, now)
-        bucket.tokens = min(bucket.tokens + (now - bucket.at) * self.limits.per_second, self.limits.burst)
+        bucket = buckets.pop(name, None) or _Bucket(most, now)
+        bucket.tokens = min(bucket.tokens + (now - bucket.at) * per_second, most)
         bucket.at = now
-        self._buckets[address] = bucket  # the one heard of last is at the end
-        if len(self._buckets) > REMEMBERED:
-            del self._buckets[next(iter(self._buckets))]
+        buckets[name] = bucket  # the one heard of last is at the end
+        if len(buckets) > REMEMBERED:
+            del buckets[next(iter(buckets))]
         if bucket.tokens < 1:
             return False
         bucket.tokens -= 1
         return True
+
+
+def network_of(address: str) -> str:
+    """What counts as one address: with IPv6, all that a single host may choose from."""
+    try:
+        known = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(known, ipaddress.IPv4Address) or known.ipv4_mapped:
+        return address
+    return str(ipaddress.ip_network((known, 64), strict=False))

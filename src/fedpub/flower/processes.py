@@ -16,6 +16,7 @@ from fedpub.errors import FedpubError
 
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 GRACE = 15.0
+CHILD_GRACE = 5.0
 
 
 def require_flower() -> None:
@@ -60,7 +61,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(OSError):
         process.stdin.close()
     try:
-        process.wait(GRACE)
+        process.wait(CHILD_GRACE)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
