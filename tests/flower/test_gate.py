@@ -465,7 +465,7 @@ def test_a_stranger_that_stays_after_its_answer_takes_its_place(folder, link, mo
     monkeypatch.setattr("fedpub.flower.gate.SHUTDOWN", 0.2)
     with opened(folder, link) as gate, raw(gate, folder) as one:
         one.sendall(b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n")
-        until(lambda: not gate.lobby.strangers)
+        until(lambda: not gate.lobby.strangers, 20)  # without a limit of ours it takes 30 seconds
 
 
 def test_more_requests_than_a_site_needs_are_told_to_come_back(folder, link):

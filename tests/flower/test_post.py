@@ -19,7 +19,7 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedpub
 
 from hypothesis import given
 from hypothesis import strategies as st
-from test_deployment import wait_for
+from test_deployment import wait_for as patiently
 from test_link import LARGEST, Later, taken
 
 from fedpub.errors import FedpubError
@@ -33,6 +33,10 @@ from fedpub.flower.preflight import context_of
 from fedpub.flower.processes import free_port
 
 pytestmark = [pytest.mark.timeout(200), pytest.mark.skipif(sys.platform != "linux", reason="tried on Linux only")]
+
+
+def wait_for(what, seconds: float = 60) -> None:
+    patiently(what, seconds)
 
 
 @pytest.fixture
@@ -143,6 +147,7 @@ def test_nothing_is_written_to_a_gate_before_it_has_opened(folder, monkeypatch):
     with pytest.raises(FedpubError, match="did not open"), post:
         pass
     assert post._writer is None
+    assert not post._thread.is_alive()
     assert post._process is None or post._process.poll() is not None, "nothing is left of it"
 
 
