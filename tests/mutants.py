@@ -1904,8 +1904,8 @@ TABLE = (
     M(
         "serving-without-a-bound",
         "core/serving.py",
-        "if self._free.acquire(blocking=False):",
-        "if True:",
+        "if self._free.acquire(blocking=False) or",
+        "if True or",
         "core/test_serving.py::test_connections_are_bounded_and_become_free_again",
     ),
     M(
@@ -1914,6 +1914,20 @@ TABLE = (
         '= "fedpub", "", SECONDS',
         '= "fedpub", "", None',
         "core/test_serving.py::test_a_silent_connection_is_closed",
+    ),
+    M(
+        "serving-requests-without-a-deadline",
+        "core/serving.py",
+        "if time.monotonic() - since > SECONDS:",
+        "if False:",
+        "core/test_serving.py::test_a_request_has_a_deadline_however_often_a_byte_of_it_comes",
+    ),
+    M(
+        "serving-slow-clients-keep-others-out",
+        "core/serving.py",
+        "(self._give_up_oldest() and",
+        "(False and",
+        "core/test_serving.py::test_clients_that_never_finish_a_request_keep_no_one_out",
     ),
     M(
         "metrics-labels-not-escaped",
