@@ -2133,6 +2133,21 @@ TABLE = (
         "cli/test_warned.py::test_a_site_tells_its_warnings_too",
     ),
     M(
+        "ending-takes-longer-than-supervisors-wait",
+        "flower/processes.py",
+        "GRACE = 15.0",
+        "GRACE = 45.0",
+        "docs/test_services.py::"
+        "test_what_supervises_a_coordinator_or_a_site_waits_longer_than_it_waits_for_its_own_processes",
+    ),
+    M(
+        "messages-larger-than-a-coordinator-s-memory",
+        "federation/requests.py",
+        "max_message: int = 1024",
+        "max_message: int = 4096",
+        "docs/test_services.py::test_the_largest_message_fits_into_the_memory_of_the_coordinator",
+    ),
+    M(
         "ending-fails",
         "cli/ending.py",
         '"coordinator start": 0,',
