@@ -2128,8 +2128,8 @@ TABLE = (
     M(
         "warned-not-at-a-site",
         "cli/site.py",
-        "owner_only(), warned, Monitor",
-        "owner_only(), Monitor",
+        "as watched, warned:",
+        "as watched:",
         "cli/test_warned.py::test_a_site_tells_its_warnings_too",
     ),
     M(

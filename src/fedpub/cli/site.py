@@ -104,7 +104,7 @@ def start(
     view = SiteView(tell.on_answer)
     try:
         warned = warnings_told(Lines(log_json, say, site=config.id))
-        with terminable(), owner_only(), warned, Monitor(monitor, view) as watched:
+        with terminable(), owner_only(), Monitor(monitor, view) as watched, warned:
             if said := tighten(place):
                 tell(said, "permissions")
             if moved != config:
