@@ -24,9 +24,9 @@ for name in hospital-b hospital-c; do
     --out "$name/$name.graph" --like "$tables/encoding.json" --force
 done
 
-# At the coordinator.
+# At the coordinator. Its gate needs about four times --max-message (MiB) of memory, and the container has 2 GiB in all.
 fedpub coordinator init --folder coordinator/fed --host "${COORDINATOR:-coordinator}" --port "${PORT:-9443}" \
-  --method fedpub --hidden 32 --rounds "${ROUNDS:-20}"
+  --method fedpub --hidden 32 --rounds "${ROUNDS:-20}" --max-message 64
 
 for name in hospital-a hospital-b hospital-c; do
   fedpub site init --id "$name" --coordinator "${COORDINATOR:-coordinator}:${PORT:-9443}" \

@@ -19,9 +19,10 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedpub
 
 from fedpub.cli import action
 from fedpub.cli.flags import parser
+from fedpub.federation.requests import Terms
 from fedpub.flower.coordinator_view import CoordinatorView
 from fedpub.flower.monitor import Monitor
-from fedpub.flower.processes import free_port, start, stop
+from fedpub.flower.processes import GRACE, free_port, start, stop
 from fedpub.flower.status import status_of
 
 yaml = pytest.importorskip("yaml", reason="PyYAML is not installed; it comes with fedpub[docs]")
@@ -78,6 +79,44 @@ def test_the_real_command_line_takes_every_command(place, words):
 def test_units_and_containers_are_all_there():
     assert len(LINES) == 4 + 2 + 2 + 5
     assert [path.name for path in UNITS] == ["fedpub-coordinator.service", "fedpub-site@.service"]
+
+
+def test_what_supervises_a_coordinator_or_a_site_waits_longer_than_it_waits_for_its_own_processes():
+    waits = {path.name: dict(unit(path))["TimeoutStopSec"] for path in UNITS}
+    waits |= {name: one["stop_grace_period"] for name, one in COMPOSE["services"].items() if "restart" in one}
+    waits |= {pod["containers"][0]["name"]: str(pod["terminationGracePeriodSeconds"]) for pod in pods()}
+    assert set(waits) >= {"fedpub-coordinator.service", "coordinator", "site", *SITES}
+    short = {name: wait for name, wait in waits.items() if float(wait.removesuffix("s")) < 1.5 * GRACE}
+    assert not short
+
+
+# Messages and memory
+
+
+def mebibytes(text: str) -> int:
+    """Of 2g, 4Gi or 8G."""
+    return int(text.rstrip("iGg")) * 1024
+
+
+def largest(words: list[str]) -> int:
+    return int(words[words.index("--max-message") + 1]) if "--max-message" in words else Terms().max_message
+
+
+def test_the_largest_message_fits_into_the_memory_of_the_coordinator():
+    """The gate needs about four times as much, and should not take more than half of all."""
+    (setup,) = [
+        words for place, words in LINES if place.startswith("setup.sh") and words[:2] == ["coordinator", "init"]
+    ]
+    docs = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^fedpub (coordinator init .*)$", docs.partition("## Kubernetes")[2], flags=re.M)
+    (pod,) = [one for one in pods() for container in one["containers"] if container["name"] == "coordinator"]
+    systemd = dict(unit(ROOT / "examples" / "systemd" / "fedpub-coordinator.service"))
+    found = {
+        "compose": (largest(setup), COMPOSE["services"]["coordinator"]["mem_limit"]),
+        "kubernetes": (largest(shlex.split(line)), pod["containers"][0]["resources"]["limits"]["memory"]),
+        "systemd": (Terms().max_message, systemd["MemoryMax"]),
+    }
+    assert not {name: pair for name, pair in found.items() if 4 * pair[0] > mebibytes(pair[1]) / 2}
 
 
 # Containers

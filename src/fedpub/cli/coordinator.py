@@ -16,6 +16,7 @@ from fedpub.cli.ending import INTERRUPTED, SENTENCE, Terminated, terminable
 from fedpub.cli.flags import Settings
 from fedpub.cli.lines import Lines
 from fedpub.cli.show import as_json, show_result
+from fedpub.cli.warned import warnings_told
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.federation.requests import Terms
@@ -177,6 +178,7 @@ def start(
         with (
             terminable(),
             owner_only(),
+            warnings_told(Lines(log_json, say)),
             Monitor(monitor, view) as watched,
             Running(folder, resume, joins, view) as running,
         ):
@@ -287,6 +289,6 @@ def local(
 
     terms.check()
     wanted, tell = replace(experiment, clients=sites), Lines(False, say if json else _print)
-    with terminable(), progress(quiet, verbose) as bar:
+    with terminable(), warnings_told(Lines(False, say)), progress(quiet, verbose) as bar:
         found = deploy_local(wanted, out, terms, data_root, bar.on_round, tell.on_event)
     show_result(found, json)

@@ -19,7 +19,7 @@ LONGEST = 2000  # characters of a text
 WARNINGS = frozenset(
     {
         *("refused", "left out", "removed", "began anew", "could not join"),
-        *("certificate", "stuck", "trouble", "waiting", "note"),
+        *("certificate", "stuck", "trouble", "waiting", "note", "warning"),
     }
 )
 

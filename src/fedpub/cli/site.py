@@ -13,7 +13,9 @@ from rich.table import Table
 from fedpub.cli.ending import terminable
 from fedpub.cli.lines import Lines
 from fedpub.cli.show import as_json
+from fedpub.cli.warned import warnings_told
 from fedpub.errors import FedpubError
+from fedpub.runs.progress import say
 
 
 def init(id: str, coordinator: str, graph: Path, ca: Path = Path("ca.pem"), folder: Path | None = None) -> None:
@@ -101,7 +103,8 @@ def start(
     tell = Lines(log_json, lambda line: print(line, flush=True), site=config.id)
     view = SiteView(tell.on_answer)
     try:
-        with terminable(), owner_only(), Monitor(monitor, view) as watched:
+        warned = warnings_told(Lines(log_json, say, site=config.id))
+        with terminable(), owner_only(), Monitor(monitor, view) as watched, warned:
             if said := tighten(place):
                 tell(said, "permissions")
             if moved != config:

@@ -10,6 +10,7 @@ import hashlib
 import socket
 import socketserver
 import threading
+import time
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,8 +18,9 @@ from ipaddress import ip_address
 from typing import Any, NamedTuple
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-SECONDS = 10.0  # that a connection may be silent
-MOST = 32  # connections at a time; further ones are closed at once
+SECONDS = 10.0  # that a connection may be silent, and that its whole request may take
+MOST = 32  # connections at a time; for a further one, the request that has taken longest is given up
+ROOM = 1.0  # seconds that a place may need to become free
 
 
 class Answer(NamedTuple):
@@ -41,6 +43,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self, answer: Callable[[str], Answer | None], host: str = "127.0.0.1", port: int = 0) -> None:
         self.answer, self.only_loopback = answer, is_loopback(host)
         self._free = threading.BoundedSemaphore(MOST)
+        self._reading: dict[socket.socket, float] = {}  # since when its request is being read, oldest first
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), _Handler)
 
@@ -52,7 +55,8 @@ class Server(ThreadingHTTPServer):
         socketserver.TCPServer.server_bind(self)  # that of HTTPServer asks the DNS for a name that is not used here
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self._free.acquire(blocking=False):
+        if self._free.acquire(blocking=False) or (self._give_up_oldest() and self._free.acquire(timeout=ROOM)):
+            self._reading[request] = time.monotonic()
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
@@ -61,7 +65,24 @@ class Server(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
+            self.was_read(request)
             self._free.release()
+
+    def was_read(self, connection: Any) -> None:
+        """From here on a connection takes our time, not the client's."""
+        self._reading.pop(connection, None)
+
+    def service_actions(self) -> None:
+        """Give up requests that take too long: a byte now and then is no silence. serve_forever calls this."""
+        for connection, since in list(self._reading.items()):
+            if time.monotonic() - since > SECONDS:
+                _shut(connection)
+
+    def _give_up_oldest(self) -> bool:
+        oldest = next(iter(list(self._reading)), None)
+        if oldest is not None:
+            _shut(oldest)
+        return oldest is not None
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Do nothing: whatever one client does, the next one is served, and the terminal stays as it is."""
@@ -72,6 +93,7 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version, timeout = "fedpub", "", SECONDS
 
     def do_GET(self) -> None:
+        self.server.was_read(self.connection)
         if self.server.only_loopback and not is_loopback_name(self.headers.get("Host", "")):
             text = "this server answers to loopback names only\n"
             return self._send(Answer("text/plain", text, HTTPStatus.FORBIDDEN))
@@ -97,6 +119,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Do nothing: the terminal shows only the address."""
+
+
+def _shut(connection: socket.socket) -> None:
+    """Wake the thread that reads from it, which then closes it."""
+    with contextlib.suppress(OSError):  # it is closed already
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def is_loopback(host: str) -> bool:

@@ -102,7 +102,7 @@ class CoordinatorView:
 
     def _problem(self) -> str | None:
         if not self.is_serving():
-            return "the gate has closed, so no site can connect"
+            return "the gate has closed or does not answer, so no site can connect"
         idle = time.monotonic() - self._moved()
         if idle > NEAR * self._limit:
             return f"no progress for {idle:.0f} s; after {self._limit:.0f} s the process ends"

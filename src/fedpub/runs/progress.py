@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def say(line: str) -> None:
     """Print a line on standard error, apart from the result."""
-    print(line, file=sys.stderr, flush=True)
+    print(f"{line}\n", end="", file=sys.stderr, flush=True)  # in one piece, since several threads print
 
 
 class Bar:
