@@ -22,8 +22,10 @@ UNREADABLE = "unreadable"  # the kind of what cannot be read
 SILENT = "silent"  # ... of an answer that did not come in time
 DROPPED = "dropped"  # ... of an answer that the coordinator did not use, for want of a countersignature
 NO_ANSWER = "no answer within the deadline"
+KEY = "key"  # kind and direction of a line that says by which key a site is admitted from there on
+FLOWER = "flwr run"  # what a line is over where answers have no countersignatures
 
-Direction = Literal["in", "out"]
+Direction = Literal["in", "out", "key"]
 End = Literal["coordinator", "site"]
 
 
@@ -107,8 +109,8 @@ class SiteLog:
 class LoggedExchange:
     """An exchange that writes every message and every answer into the coordinator's log.
 
-    With `keys`, answers without their site's countersignature are dropped. `name_of` is the name of a site by its
-    number.
+    With `keys`, answers without their site's countersignature are dropped, and a line says which key a site has when
+    it is first used and when it changes. `name_of` is the name of a site by its number.
     """
 
     def __init__(
@@ -121,6 +123,8 @@ class LoggedExchange:
     ) -> None:
         self._exchange, self._journal, self._name_of, self._keys = exchange, journal, name_of, keys
         self._on_dropped = on_dropped
+        self._logged_keys: dict[str, str | None] = {}
+        self._over = {"over": FLOWER} if keys is None else {}
 
     def __call__(self, messages: Mapping[int, bytes], deadline: float) -> dict[int, bytes]:
         return dict(self.stream(messages, deadline))
@@ -129,13 +133,16 @@ class LoggedExchange:
         """The answers as they arrive, each after its line."""
         asked = {client: described(data) for client, data in messages.items()}
         before = {client: self._key(self._name_of(client)) for client in messages}
-        self._journal.write([one.entry("coordinator", self._name_of(client), "out") for client, one in asked.items()])
+        sent = [one.entry("coordinator", self._name_of(client), "out", **self._over) for client, one in asked.items()]
+        self._journal.write([*self._key_lines(before), *sent])
         silent = dict(asked)
         for client, data in as_they_come(self._exchange, messages, deadline):
             if (question := silent.pop(client, None)) is None:
                 continue
-            answer, entry, dropped = self._taken(client, data, question, before[client])
-            self._journal.write([entry], durable=False)
+            now = self._key(self._name_of(client))
+            keys = dict.fromkeys((before[client], now))  # one may have been rotated
+            answer, entry, dropped = self._taken(client, data, question, [*filter(None, keys)])
+            self._journal.write([*self._key_lines({client: now}), entry], durable=False)
             if answer is not None:
                 yield client, answer
             else:
@@ -143,11 +150,20 @@ class LoggedExchange:
         none = Described(SILENT, None, None, [], 0, "", NO_ANSWER)
         self._journal.write([self._entry(none, client, question) for client, question in silent.items()])
 
-    def _taken(self, client: int, data: bytes, question: Described, key: str | None) -> tuple[bytes | None, Entry, str]:
+    def _key_lines(self, keys: Mapping[int, str | None]) -> list[Entry]:
+        """Lines for those keys that are not those of the last such line of their sites."""
+        found, none = [], Described(KEY, None, None, [], 0, "")
+        for client, key in keys.items():
+            name = self._name_of(client)
+            if key != self._logged_keys.get(name):
+                found.append(none.entry("coordinator", name, "key", key=key))
+                self._logged_keys[name] = key
+        return found
+
+    def _taken(self, client: int, data: bytes, question: Described, keys: list[str]) -> tuple[bytes | None, Entry, str]:
         """An answer, None if it is not used; its line; and why it is not used."""
         try:
-            keys = dict.fromkeys((key, self._key(self._name_of(client))))  # one may have been rotated
-            answer, own, more = self._opened(data, question, [*filter(None, keys)])
+            answer, own, more = self._opened(data, question, keys)
             return answer, self._entry(own, client, question, **more), ""
         except FedpubError as error:
             _, digest = digests(data)
@@ -156,7 +172,7 @@ class LoggedExchange:
 
     def _entry(self, own: Described, client: int, question: Described, **more: Any) -> Entry:
         about = {"run": question.run, "round": question.round, "question": question.digest}
-        return own.entry("coordinator", self._name_of(client), "in", **about, **more)
+        return own.entry("coordinator", self._name_of(client), "in", **about, **self._over, **more)
 
     def _key(self, name: str) -> str | None:
         return self._keys.of(name) if self._keys else None
