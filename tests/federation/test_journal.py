@@ -462,7 +462,9 @@ def test_an_answer_that_lost_its_countersignature_is_named(which, fed):
 def test_with_the_keys_of_the_sites_every_answer_is_signed_by_one_of_them(fed):
     given = {"a": {"key-a", "older"}, "b": {"key-b"}}
     assert checked(fed.coordinator, verify, given).defect is None
-    assert "a key that b did not have, by the keys given" in str(checked(fed.coordinator, verify, {"a": {"key-a"}}).defect)
+    assert "a key that b did not have, by the keys given" in str(
+        checked(fed.coordinator, verify, {"a": {"key-a"}}).defect
+    )
     rewritten(
         fed.coordinator,
         lambda old: [unsigned(one, over="flwr run") for one in old if one["direction"] != "key"],

@@ -62,5 +62,7 @@ class Signatures:
         if key not in admitted:
             raise BrokenError(f"line {line.number} is countersigned with a key that {site} did not have, by this log")
         if self._given is not None and key not in self._given.get(entry["site"], ()):
-            raise BrokenError(f"line {line.number} is countersigned with a key that {site} did not have, by the keys given")
+            raise BrokenError(
+                f"line {line.number} is countersigned with a key that {site} did not have, by the keys given"
+            )
         return key
