@@ -462,15 +462,14 @@ def test_an_answer_that_lost_its_countersignature_is_named(which, fed):
 def test_with_the_keys_of_the_sites_every_answer_is_signed_by_one_of_them(fed):
     given = {"a": {"key-a", "older"}, "b": {"key-b"}}
     assert checked(fed.coordinator, verify, given).defect is None
-    assert "a key that b did not have, by the keys given" in str(
-        checked(fed.coordinator, verify, {"a": {"key-a"}}).defect
-    )
+    said = str(checked(fed.coordinator, verify, {"a": {"key-a"}}).defect)
+    assert "a key that b did not have, by the keys given" in said
     rewritten(
         fed.coordinator,
         lambda old: [unsigned(one, over="flwr run") for one in old if one["direction"] != "key"],
     )
     plain = checked(fed.coordinator, verify)
-    assert (plain.defect, plain.over_flower, plain.countersigned) == (None, 10, 0), "alone it looks like flwr run"
+    assert (plain.defect, plain.over_flower, plain.countersigned) == (None, 12, 0), "alone it looks like flwr run"
     assert "without its countersignature" in str(checked(fed.coordinator, verify, given).defect)
 
 

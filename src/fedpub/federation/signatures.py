@@ -59,10 +59,9 @@ class Signatures:
             good = False
         if not good:
             raise BrokenError(f"line {line.number} has a countersignature of {site} that is wrong")
+        signed = f"line {line.number} is countersigned with a key that"
         if key not in admitted:
-            raise BrokenError(f"line {line.number} is countersigned with a key that {site} did not have, by this log")
+            raise BrokenError(f"{signed} {site} did not have, by this log")
         if self._given is not None and key not in self._given.get(entry["site"], ()):
-            raise BrokenError(
-                f"line {line.number} is countersigned with a key that {site} did not have, by the keys given"
-            )
+            raise BrokenError(f"{signed} {site} did not have, by the keys given")
         return key
