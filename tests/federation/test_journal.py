@@ -175,6 +175,40 @@ def test_a_kind_that_is_none_is_not_written_down():
     assert (found.run, found.round) == (None, None)
 
 
+def of_tensors(count: int, shape: list[int], name: str = "w") -> bytes:
+    """A message with a right checksum whose header names so many tensors, and has no payload."""
+    tensors = {f"{name}{number}": ["float64", shape, "exact"] for number in range(count)}
+    text = wire_header.spell({"kind": "hello", "fields": {}, "message": {"w": tensors}})
+    start = wire_header.MAGIC + bytes([wire_header.VERSION]) + len(text).to_bytes(4, "little") + text
+    return start + hashlib.sha256(start).digest()[: wire_header.CHECKSUM]
+
+
+@pytest.mark.parametrize(
+    ("data", "listed", "unlisted"),
+    [
+        (of_tensors(500, [2]), 500, None),
+        (of_tensors(501, [2]), 0, 501),
+        (of_tensors(50, [0] * 16, "w" * 190), 50, None),
+        (of_tensors(100, [0] * 16, "w" * 190), 0, 100),
+        (of_tensors(10, [0], "\U00010348" * 190), 0, 10),  # twelve characters each where only ASCII is written
+        (of_tensors(9_000, [1] * 16, "w" * 190), 0, 9_000),
+    ],
+)
+def test_a_line_is_short_whatever_a_message_lists(data, listed, unlisted, tmp_path):
+    found = described(data)
+    assert (found.kind, len(found.tensors)) == ("hello", listed)
+    head = data[wire_header.BEFORE_HEADER : -wire_header.CHECKSUM]
+    assert found.unlisted == (unlisted and {"tensors": unlisted, "header": hashlib.sha256(head).hexdigest()})
+    exchange = LoggedExchange(lambda *_: {0: data}, Journal(tmp_path / "log"), lambda _: "a")
+    exchange({0: message("hello")}, 1.0)
+    assert (tmp_path / "log").stat().st_size < 2**15
+    assert checked(tmp_path / "log", verify).defect is None
+
+
+def test_tensors_that_could_not_be_decoded_are_not_listed():
+    assert described(of_tensors(10, [9_999_999_999] * 16)).kind == "unreadable"
+
+
 def test_a_message_is_read_once(monkeypatch):
     """By what is hashed: that is what it costs."""
     hashed, original = [], hashlib.sha256

@@ -174,6 +174,8 @@ def _show_lines(folder: Path, json: bool) -> None:
     for line in found:
         entry = line.entry
         names = ", ".join(f"{name} {shape}" for name, _, shape in entry["tensors"])
+        if "unlisted" in entry:
+            names = f"{entry['unlisted']['tensors']:,} tensors"
         about = f"round {entry['round']}" if entry["round"] is not None else ""
         words = [f"{line.number:>6}", entry["time"], f"{entry['direction']:<3}", entry["kind"], about]
         words += [f"{entry['bytes']:,} bytes", entry["digest"][:12], names, entry.get("reason", "")]

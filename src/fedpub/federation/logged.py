@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -15,9 +17,10 @@ from fedpub.federation.countersigned import signed_text, unwrapped, wrapped
 from fedpub.federation.journal import Entry, Journal
 from fedpub.federation.requests import Exchange, as_they_come
 from fedpub.federation.validate.fields import KINDS, MOST_ROUNDS
-from fedpub.federation.wire_header import WireError, check_header, digests, parse, split
+from fedpub.federation.wire_header import LIMIT, WireError, check_header, digests, parse, split
 
 RUN = re.compile(r"[0-9a-f]{16}")
+MOST_LISTED, LONGEST_LIST = 500, 2**14  # tensors of a message, and characters that they take in a line
 UNREADABLE = "unreadable"  # the kind of what cannot be read
 SILENT = "silent"  # ... of an answer that did not come in time
 DROPPED = "dropped"  # ... of an answer that the coordinator did not use, for want of a countersignature
@@ -60,20 +63,31 @@ class Described:
     bytes: int
     digest: str
     reason: str | None = None
+    unlisted: dict[str, Any] | None = None
+    """In the place of a long list of tensors: how many there are, and the digest of the header that has them."""
 
     def entry(self, end: End, site: str, direction: Direction, **more: Any) -> Entry:
         about = {"time": _now(), "at": end, "site": site, "direction": direction, **self.__dict__, "question": None}
-        return {name: value for name, value in (about | more).items() if name != "reason" or value is not None}
+        return {
+            name: value
+            for name, value in (about | more).items()
+            if name not in ("reason", "unlisted") or value is not None
+        }
 
 
 def described(data: bytes) -> Described:
     """A message in one pass over its bytes; only its header is decoded. Whatever it holds, it can be described."""
     checksum, digest = digests(data)
     try:
-        header = parse(split(data, math.inf, checksum)[0])
-        tensors = [(line.name, line.dtype, line.shape) for line in check_header(header)]
+        text = split(data, math.inf, checksum)[0]
+        header = parse(text)
+        tensors = [(line.name, line.dtype, line.shape) for line in check_header(header, LIMIT)]
     except (WireError, ValueError, ArithmeticError, RecursionError):
         return Described(UNREADABLE, None, None, [], len(data), digest)
+    unlisted = None
+    if len(tensors) > MOST_LISTED or len(json.dumps(tensors)) > LONGEST_LIST:  # the sender must not fill the disk
+        unlisted = {"tensors": len(tensors), "header": hashlib.sha256(text).hexdigest()}
+        tensors = []
     kind, fields = header["kind"], header["fields"]
     run, number = fields.get("run"), fields.get("round")
     return Described(
@@ -84,6 +98,7 @@ def described(data: bytes) -> Described:
         len(data),
         digest,
         printable(fields.get("reason", "")) if kind in ("refused", "lost") else None,
+        unlisted,
     )
 
 
