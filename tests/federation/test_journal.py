@@ -267,6 +267,22 @@ def test_without_keys_answers_come_as_they_are_and_are_logged(tmp_path):
     assert (both.messages, both.defect) == (1, None)
 
 
+def test_a_node_that_has_not_said_who_it_is_may_be_the_site(tmp_path):
+    """The first messages of `flwr run` are of nodes; another node's answer is not the site's."""
+    sites = [SiteLog(Journal(tmp_path / name), name) for name in ("a", "b")]
+    exchange = LoggedExchange(
+        lambda messages, _: {
+            n: sites[n].answer(data, lambda _: encode(Envelope("hello", {"site": n}))) for n, data in messages.items()
+        },
+        Journal(tmp_path / "c"),
+        lambda number: f"node {number}",
+    )
+    exchange(dict.fromkeys((0, 1), message("hello")), 1.0)
+    for name in ("a", "b"):
+        both = compared(tmp_path / "c", tmp_path / name)
+        assert (both.defect, both.messages, both.late) == (None, 1, 0)
+
+
 # The file
 
 

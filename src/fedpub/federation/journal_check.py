@@ -106,7 +106,7 @@ def compared(coordinator: Path, site: Path) -> Compared:
             unanswered[digest] = line.number
             continue
         unanswered.pop(question, None)
-        if _is_unnamed(entry) or not is_answer(entry):
+        if not is_answer(entry) or (_is_unnamed(entry) and (question, digest) not in theirs.answered):
             continue
         if "head" in entry and theirs.answers.get(entry["head"]) != (question, digest):
             found.defect = (
