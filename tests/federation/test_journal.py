@@ -272,7 +272,8 @@ def test_a_node_that_has_not_said_who_it_is_may_be_the_site(tmp_path):
     sites = [SiteLog(Journal(tmp_path / name), name) for name in ("a", "b")]
     exchange = LoggedExchange(
         lambda messages, _: {
-            n: sites[n].answer(data, lambda _: encode(Envelope("hello", {"site": n}))) for n, data in messages.items()
+            n: sites[n].answer(data, lambda _, n=n: encode(Envelope("hello", {"site": n})))
+            for n, data in messages.items()
         },
         Journal(tmp_path / "c"),
         lambda number: f"node {number}",
