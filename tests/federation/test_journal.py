@@ -21,7 +21,7 @@ from fedpub.core.message import Message
 from fedpub.errors import FedpubError
 from fedpub.federation import journal as journals
 from fedpub.federation import wire_header
-from fedpub.federation.countersigned import LONGEST, unwrapped, wrapped
+from fedpub.federation.countersigned import LONGEST, signed_text, unwrapped, wrapped
 from fedpub.federation.journal import START, BrokenError, Journal, chained, lines
 from fedpub.federation.journal_check import Checked, checked, compared
 from fedpub.federation.log_summary import summarized
@@ -139,7 +139,11 @@ def test_a_line_says_what_a_message_is_about_and_holds_no_data(fed):
     assert (answered["direction"], answered["question"]) == ("out", asked["digest"])
     assert answered["digest"] == hashlib.sha256(answer(message("round", 1))).hexdigest()
     known = entries(fed.coordinator)
-    assert [(one["direction"], one["site"]) for one in known[:4]] == [
+    assert [(one["direction"], one["site"], one["key"]) for one in known[:2]] == [
+        ("key", "a", "key-a"),
+        ("key", "b", "key-b"),
+    ]
+    assert [(one["direction"], one["site"]) for one in known[2:6]] == [
         ("out", "a"),
         ("out", "b"),
         ("in", "a"),
@@ -169,6 +173,40 @@ def test_a_kind_that_is_none_is_not_written_down():
     assert described(encode(Envelope("my data: 1 2 3", {"run": "x" * 16, "round": -1}))).kind == "unreadable"
     found = described(encode(Envelope("round", {"run": "my data", "round": 10**40})))
     assert (found.run, found.round) == (None, None)
+
+
+def of_tensors(count: int, shape: list[int], name: str = "w") -> bytes:
+    """A message with a right checksum whose header names so many tensors, and has no payload."""
+    tensors = {f"{name}{number}": ["float64", shape, "exact"] for number in range(count)}
+    text = wire_header.spell({"kind": "hello", "fields": {}, "message": {"w": tensors}})
+    start = wire_header.MAGIC + bytes([wire_header.VERSION]) + len(text).to_bytes(4, "little") + text
+    return start + hashlib.sha256(start).digest()[: wire_header.CHECKSUM]
+
+
+@pytest.mark.parametrize(
+    ("data", "listed", "unlisted"),
+    [
+        (of_tensors(500, [2]), 500, None),
+        (of_tensors(501, [2]), 0, 501),
+        (of_tensors(50, [0] * 16, "w" * 190), 50, None),
+        (of_tensors(100, [0] * 16, "w" * 190), 0, 100),
+        (of_tensors(10, [0], "\U00010348" * 190), 0, 10),  # twelve characters each where only ASCII is written
+        (of_tensors(9_000, [1] * 16, "w" * 190), 0, 9_000),
+    ],
+)
+def test_a_line_is_short_whatever_a_message_lists(data, listed, unlisted, tmp_path):
+    found = described(data)
+    assert (found.kind, len(found.tensors)) == ("hello", listed)
+    head = data[wire_header.BEFORE_HEADER : -wire_header.CHECKSUM]
+    assert found.unlisted == (unlisted and {"tensors": unlisted, "header": hashlib.sha256(head).hexdigest()})
+    exchange = LoggedExchange(lambda *_: {0: data}, Journal(tmp_path / "log"), lambda _: "a")
+    exchange({0: message("hello")}, 1.0)
+    assert (tmp_path / "log").stat().st_size < 2**15
+    assert checked(tmp_path / "log", verify).defect is None
+
+
+def test_tensors_that_could_not_be_decoded_are_not_listed():
+    assert described(of_tensors(10, [9_999_999_999] * 16)).kind == "unreadable"
 
 
 def test_a_message_is_read_once(monkeypatch):
@@ -227,6 +265,23 @@ def test_without_keys_answers_come_as_they_are_and_are_logged(tmp_path):
     assert (found.answers, found.countersigned, found.defect) == (1, 0, None)
     both = compared(tmp_path / "c", tmp_path / "s")
     assert (both.messages, both.defect) == (1, None)
+
+
+def test_a_node_that_has_not_said_who_it_is_may_be_the_site(tmp_path):
+    """The first messages of `flwr run` are of nodes; another node's answer is not the site's."""
+    sites = [SiteLog(Journal(tmp_path / name), name) for name in ("a", "b")]
+    exchange = LoggedExchange(
+        lambda messages, _: {
+            n: sites[n].answer(data, lambda _, n=n: encode(Envelope("hello", {"site": n})))
+            for n, data in messages.items()
+        },
+        Journal(tmp_path / "c"),
+        lambda number: f"node {number}",
+    )
+    exchange(dict.fromkeys((0, 1), message("hello")), 1.0)
+    for name in ("a", "b"):
+        both = compared(tmp_path / "c", tmp_path / name)
+        assert (both.defect, both.messages, both.late) == (None, 1, 0)
 
 
 # The file
@@ -394,9 +449,79 @@ def test_an_answer_without_its_countersignature_is_named(fed):
     signed = ("head", "key", "signature")
     rewritten(fed.coordinator, lambda old: [*old[:-1], {k: v for k, v in old[-1].items() if k not in signed}])
     count = len(entries(fed.coordinator))
-    assert checked(fed.coordinator, verify).defect == (
-        f"line {count} has no countersignature, as earlier lines of its run have"
+    assert checked(fed.coordinator, verify).defect == f"line {count} is an answer of b without its countersignature"
+
+
+SIGNED = ("head", "key", "signature")
+
+
+def forged(one: dict) -> dict:
+    """Another answer, with a countersignature of a key that the coordinator has made."""
+    one = one | {"digest": "f" * 64, "key": "own"}
+    return one | {"signature": sign("own")(signed_text(RUN, one["question"], one["digest"], one["head"])).hex()}
+
+
+def unsigned(one: dict, **more: str) -> dict:
+    return {name: value for name, value in one.items() if name not in SIGNED} | {"digest": "f" * 64} | more
+
+
+def is_answer(one: dict) -> bool:
+    return one["direction"] == "in" and one["site"] == "a"
+
+
+def test_an_answer_that_the_coordinator_signs_itself_is_named(fed):
+    """With a key that no line has admitted; with such a line, the site's own key is what shows it."""
+    honest = entries(fed.coordinator)
+    at = next(n for n, one in enumerate(honest) if one["kind"] == "round" and is_answer(one))
+    rewritten(fed.coordinator, lambda old: [*old[:at], forged(old[at]), *old[at + 1 :]])
+    said = f"line {at + 1} is countersigned with a key that a did not have, by this log"
+    assert checked(fed.coordinator, verify).defect == said
+    lines_ = [honest[0] | {"key": key} for key in ("own", "key-a")]
+    rewritten(
+        fed.coordinator, lambda old: [*old[: at - 2], lines_[0], *old[at - 2 : at + 1], lines_[1], *old[at + 1 :]]
     )
+    assert checked(fed.coordinator, verify).keys["a"] == ["key-a", "own"], "alone it looks right"
+    given = {"a": {"key-a"}, "b": {"key-b"}}
+    said = f"line {at + 2} is countersigned with a key that a did not have, by the keys given"
+    assert checked(fed.coordinator, verify, given).defect == said
+    assert compared(fed.coordinator, fed.site()).defect, "the site's log shows it, too"
+
+
+def test_an_answer_by_a_key_that_was_replaced_is_named(tmp_path):
+    """Before its message left."""
+    fed = Federation(tmp_path).play(1)
+    last = next(one for one in reversed(entries(fed.coordinator)) if one["direction"] == "in")
+    new = entries(fed.coordinator)[0] | {"key": "new-key"}
+    rewritten(fed.coordinator, lambda old: [*old[:-2], new, *old[-2:]])
+    assert last["key"] == "key-a"
+    assert "with a key that a did not have, by this log" in str(checked(fed.coordinator, verify).defect)
+
+
+@pytest.mark.parametrize("which", [lambda one: True, lambda one: one["kind"] == "hello", lambda one: one["round"] == 2])
+def test_an_answer_that_lost_its_countersignature_is_named(which, fed):
+    """All of a run, those before the first signed one, and one in between."""
+    rewritten(fed.coordinator, lambda old: [unsigned(one) if is_answer(one) and which(one) else one for one in old])
+    assert "is an answer of a without its countersignature" in str(checked(fed.coordinator, verify).defect)
+    as_flower = {"over": "flwr run"}
+    rewritten(
+        fed.coordinator,
+        lambda old: [unsigned(one, **as_flower) if is_answer(one) and which(one) else one for one in old],
+    )
+    assert "is of flwr run or not, unlike earlier lines of its run" in str(checked(fed.coordinator, verify).defect)
+
+
+def test_with_the_keys_of_the_sites_every_answer_is_signed_by_one_of_them(fed):
+    given = {"a": {"key-a", "older"}, "b": {"key-b"}}
+    assert checked(fed.coordinator, verify, given).defect is None
+    said = str(checked(fed.coordinator, verify, {"a": {"key-a"}}).defect)
+    assert "a key that b did not have, by the keys given" in said
+    rewritten(
+        fed.coordinator,
+        lambda old: [unsigned(one, over="flwr run") for one in old if one["direction"] != "key"],
+    )
+    plain = checked(fed.coordinator, verify)
+    assert (plain.defect, plain.over_flower, plain.countersigned) == (None, 12, 0), "alone it looks like flwr run"
+    assert "without its countersignature" in str(checked(fed.coordinator, verify, given).defect)
 
 
 def test_the_keys_that_have_signed_are_listed(tmp_path):
@@ -405,7 +530,8 @@ def test_the_keys_that_have_signed_are_listed(tmp_path):
     fed.own["a"] = fed.keys["a"] = "new-key"
     fed.restart()
     fed.play(1)
-    assert checked(fed.coordinator, verify).keys == {"a": ["key-a", "new-key"]}
+    known = checked(fed.coordinator, verify)
+    assert (known.keys, known.defect) == ({"a": ["key-a", "new-key"]}, None)
 
 
 # What is found against the other end
@@ -433,18 +559,34 @@ def test_a_site_that_writes_its_log_again_is_found(at, tmp_path):
     assert "the site's log was cut off or written again" in str(compared(fed.coordinator, fed.site()).defect)
 
 
-@pytest.mark.parametrize("lines_", [(5,), (5, 6), (6,)])
+@pytest.mark.parametrize("lines_", [(6,), (6, 7), (7,)])
 def test_a_coordinator_that_writes_its_log_again_is_found(lines_, tmp_path):
     """It leaves out the message of a round, its answer, or both."""
     fed = Federation(tmp_path).play()
-    assert [entries(fed.coordinator)[n - 1]["kind"] for n in (5, 6)] == ["round", "round"]
+    assert [entries(fed.coordinator)[n - 1]["kind"] for n in (6, 7)] == ["round", "round"]
     rewritten(fed.coordinator, lambda old: [one for n, one in enumerate(old, 1) if n not in lines_])
     assert checked(fed.coordinator, verify).defect is None
     said = compared(fed.coordinator, fed.site()).defect
-    if lines_ == (6,):
-        assert said.startswith("the coordinator's log does not say what became of the message in line 5")
+    if lines_ == (7,):
+        assert said.startswith("the coordinator's log does not say what became of the message in line 6")
     else:
         assert said.startswith("the coordinator's log lacks the message in line 5 of the site's log")
+
+
+@pytest.mark.parametrize("rounds", [(2, 3), (1, 2, 3)])
+def test_a_coordinator_that_leaves_a_site_out_of_rounds_is_found(rounds, fed):
+    """The other site was sent the same bytes, as FedAvg does."""
+    rewritten(fed.coordinator, lambda old: [one for one in old if one["site"] != "a" or one["round"] not in rounds])
+    assert checked(fed.coordinator, verify).defect is None
+    said = str(compared(fed.coordinator, fed.site("a")).defect)
+    assert said.startswith(f"the coordinator's log lacks the message in line {3 + 2 * rounds[0]} of the site's log")
+    assert compared(fed.coordinator, fed.site("b")).defect is None
+
+
+def test_answers_in_runs_that_the_coordinator_has_nothing_of_are_counted(fed):
+    fed.sites["a"].answer(encode(Envelope("round", {"run": "f" * 16, "round": 1})), answer)
+    both = compared(fed.coordinator, fed.site("a"))
+    assert (both.defect, both.elsewhere, both.late) == (None, 1, 0)
 
 
 def test_another_answer_at_the_site_than_at_the_coordinator_is_found(tmp_path):
@@ -540,6 +682,10 @@ def test_a_key_that_is_rotated_in_the_meantime_is_as_good_as_the_new_one(tmp_pat
     fed.change = rotating
     assert fed.ask("round", 1), "signed by the key that was valid when the message left"
     assert fed.ask("round", 2) == {}, "and no longer when the next one does"
+    found = checked(fed.coordinator, verify)
+    assert (found.defect, found.countersigned) == (None, 1)
+    named = [(one["direction"], one.get("key")) for one in entries(fed.coordinator)[:4]]
+    assert named == [("key", "key-a"), ("out", None), ("key", "new-key"), ("in", "key-a")]
 
 
 def test_a_site_that_is_no_longer_admitted_has_no_key(tmp_path):

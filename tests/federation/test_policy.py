@@ -217,8 +217,33 @@ def test_the_policy_is_read_again_when_it_changes_and_refusals_are_logged(owned)
     (owned.folder / FILE).write_text("{")
     for _ in range(2):
         assert "policy.json cannot be read" in refusal(owned.round(3, 2)), "until it is repaired"
-    (owned.folder / FILE).unlink()
+    write(owned.folder)
     assert owned.round(3, 2).kind == "round"
+
+
+def test_a_policy_that_is_away_remains_in_force(tmp_path, monkeypatch):
+    """An editor's rename, or a file that vanishes between two looks."""
+    path, other = tmp_path / FILE, tmp_path / "other"
+    limits = Limits(tmp_path)
+    assert limits.now() == Policy(), "at the start there was none"
+    write(tmp_path, methods=["fedpub"])
+    assert limits.now().methods == ("fedpub",)
+    path.rename(other)
+    assert limits.now().methods == ("fedpub",)
+    other.rename(path)
+    path.write_text("{")
+    for _ in range(2):
+        with pytest.raises(FedpubError, match="cannot be read"):
+            limits.now()
+        path.unlink(missing_ok=True)
+    write(tmp_path, methods=["fedavg"])
+    with monkeypatch.context() as patch:
+        patch.setattr("fedpub.federation.limits._read", lambda _: None)
+        with pytest.raises(FedpubError, match="cannot be read"):
+            limits.now()
+    assert limits.now().methods == ("fedavg",)
+    write(tmp_path)
+    assert limits.now() == Policy()
 
 
 def test_what_was_answered_is_answered_again_whatever_the_policy_says_now(owned):

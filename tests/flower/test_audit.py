@@ -22,8 +22,9 @@ from fedpub.cli import main
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
 from fedpub.experiment.prepare import prepare
-from fedpub.federation.countersigned import MAGIC, wrapped
-from fedpub.federation.journal import START, chained, lines
+from fedpub.federation.countersigned import MAGIC, signed_text, wrapped
+from fedpub.federation.journal import START, Journal, chained, lines
+from fedpub.federation.logged import Keys, LoggedExchange, SiteLog
 from fedpub.federation.policy import FILE, Policy
 from fedpub.federation.requests import Terms
 from fedpub.federation.wire import Envelope, decode, encode
@@ -145,7 +146,11 @@ def cuts(deployed: Deployed, capsys: pytest.CaptureFixture[str]) -> None:
     theirs, ours = coordinator.read_bytes(), site.read_bytes()
     words = ["audit", "verify", str(deployed.coordinator), "--against", str(deployed.sites[0])]
     for path, text, expected in (
-        (coordinator, theirs.replace(b'"kind":"round"', b'"kind":"ready"', 1), "line 9 was changed"),
+        (
+            coordinator,
+            theirs.replace(b'"kind":"round"', b'"kind":"ready"', 1),
+            "was changed: its hash",
+        ),
         (site, ours[: ours[:-1].rfind(b"\n") + 1], "the site's log was cut off or written again"),
         (site, b"", "no run in common"),
         (coordinator, b"", "no run in common"),
@@ -170,11 +175,56 @@ def forged(path: Path) -> bytes:
     text, head = b"", START
     for line in lines(path):
         entry = {name: one for name, one in line.entry.items() if name not in ("line", "previous")}
-        if line.number == 3:
+        if entry["direction"] == "in" and entry["kind"] == "round":
             entry["digest"] = "0" * 64
         one, head = chained(line.number, entry, head)
         text += one
     return text
+
+
+def signed_by(path: Path, site: str, key: Path) -> bytes:
+    """The log with answers of a site that another key has signed, and a line that admits the key."""
+    text, head = b"", START
+    for line in lines(path):
+        entry = {name: one for name, one in line.entry.items() if name not in ("line", "previous")}
+        if entry["site"] == site and "key" in entry:
+            entry["key"] = " ".join(public(key).split()[:2])
+            if "signature" in entry:
+                signed = signed_text(entry["run"], entry["question"], entry["digest"], entry["head"])
+                entry["signature"] = signer(private_key(key))(signed).hex()
+        one, head = chained(line.number, entry, head)
+        text += one
+    return text
+
+
+def test_a_log_is_verified_with_the_keys_that_sites_gave(keys, tmp_path, capsys):
+    path = tmp_path / "fed" / LOG
+    theirs = Keys({"a": " ".join(public(keys[0]).split()[:2])}.get, verify)
+    site = SiteLog(Journal(tmp_path / "a" / LOG), "a", signer(private_key(keys[0])))
+    question = encode(Envelope("hello", {"run": "0" * 16}))
+    exchange = LoggedExchange(
+        lambda messages, _: {0: site.answer(messages[0], lambda data: data)}, Journal(path), lambda _: "a", theirs
+    )
+    assert exchange({0: question}, 1.0) == {0: question}
+    older, listed, empty = tmp_path / "older.txt", tmp_path / "list.txt", tmp_path / "empty.pub"
+    listed.write_text(f"# ours\na {public(keys[0])}\n")
+    older.write_text(f"a {public(keys[1])}\n")
+    empty.write_text("# none\n")
+    words = ["audit", "verify", str(path.parent), "--keys"]
+    for files in ([keys[0].with_suffix(".pub")], [listed], [listed, older], [older, keys[0].with_suffix(".pub")]):
+        assert main([*words, *map(str, files)]) == 0
+        assert "these keys are those given" in capsys.readouterr().out
+    assert main(words[:3]) == 0
+    assert "--keys compares them with the sites' own" in capsys.readouterr().out
+    path.write_bytes(signed_by(path, "a", keys[1]))
+    assert main(words[:3]) == 0, "alone it looks right"
+    assert main([*words, str(listed)]) == 1
+    assert "line 3 is countersigned with a key that a did not have, by the keys given" in capsys.readouterr().out
+    assert "there are no keys in" in refused([*words, str(listed), str(empty)], capsys)
+    assert "there are no keys in" in refused([*words, str(tmp_path / "away.pub")], capsys)
+    assert "is for the log of a coordinator" in refused(
+        ["audit", "verify", str(tmp_path / "a"), "--keys", str(listed)], capsys
+    )
 
 
 def test_a_coordinator_that_resumes_and_sites_that_restart_continue_their_logs(deployed, monkeypatch, capsys):
@@ -223,7 +273,7 @@ def test_an_answer_without_its_countersignature_is_refused_and_the_run_continues
     assert events == [(name, what, number) for number in (1, 2) for what in ("refused", "left out")]
     assert "countersign" in folder.read_events()[0]["reason"]
     kinds = [line.entry["kind"] for line in lines(folder.audit) if line.entry["site"] == name]
-    assert kinds == ["hello", "hello", "begin", "begun", *["round", "dropped"] * 2, "finish", "finished"]
+    assert kinds == ["key", "hello", "hello", "begin", "begun", *["round", "dropped"] * 2, "finish", "finished"]
     assert main(["audit", "verify", str(folder.path), "--against", str(deployed.sites[1])]) == 0, "nothing is hidden"
 
 
@@ -307,6 +357,7 @@ def test_a_federation_of_flower_s_own_is_logged_without_countersignatures(deploy
         told = json.loads(capsys.readouterr().out)
         assert told["both"]["messages"] == 5
         assert (told["logs"][0]["countersigned"], told["logs"][0]["keys"]) == (0, {})
+        assert told["logs"][0]["over_flower"] == told["logs"][0]["answers"] > 0
     names = {line.entry["site"] for line in lines(deployed.coordinator / LOG)}
     assert names == {"node 100", "node 101", *(folder.name for folder in deployed.sites)}, "a node, until it says who"
 

@@ -22,17 +22,21 @@ if TYPE_CHECKING:
 DEFECT = 1  # the exit status if a log is not as it was written
 
 
-def verify(folder: tyro.conf.Positional[Path], against: Path | None = None, json: bool = False) -> int:
+def verify(
+    folder: tyro.conf.Positional[Path], against: Path | None = None, keys: tuple[Path, ...] = (), json: bool = False
+) -> int:
     """Check an audit log: a line that was changed, removed or moved is named, and so is a wrong countersignature.
 
-    With the log of the other end it also shows whether lines were cut off, or a log was written again. The exit status
-    is 0 if the log is intact, and 1 if it is not.
+    With the log of the other end it also shows whether lines were cut off, or a log was written again; with the sites'
+    keys, whether a coordinator has signed answers itself. The exit status is 0 if the log is intact, and 1 if it is
+    not.
 
     Example: fedpub audit verify coordinator --against hospital-a
 
     Args:
         folder: Folder of a coordinator or of a site, or its audit.jsonl.
         against: Log or folder of the other end, with which it should agree.
+        keys: Keys of all sites: .pub files from the sites themselves, or lists like admitted.txt, old keys too.
     """
     from fedpub.federation.journal_check import checked, compared, log_of
 
@@ -41,7 +45,12 @@ def verify(folder: tyro.conf.Positional[Path], against: Path | None = None, json
     except ImportError as error:
         raise FedpubError("this needs cryptography, which is not installed: pip install 'fedpub[deploy]'") from error
 
-    logs = [checked(log_of(place), is_signed) for place in (folder, against) if place is not None]
+    from fedpub.flower.keys import read_given
+
+    given = read_given(keys) if keys else None
+    logs = [checked(log_of(place), is_signed, given) for place in (folder, against) if place is not None]
+    if keys and not any(log.end == "coordinator" or log.defect for log in logs):
+        raise FedpubError(f"`keys={keys[0]}` is for the log of a coordinator, and {logs[0].path} is none")
     defect = next((f"{log.path}: {log.defect}" for log in logs if log.defect), None)
     both: Compared | None = None
     if against is not None and defect is None:
@@ -53,11 +62,11 @@ def verify(folder: tyro.conf.Positional[Path], against: Path | None = None, json
         both = compared(first.path, second.path)
         defect = both.defect
     if not as_json({"intact": defect is None, "defect": defect, "logs": logs, "both": both}, json):
-        _show_verified(logs, both, defect)
+        _show_verified(logs, both, defect, bool(keys))
     return 0 if defect is None else DEFECT
 
 
-def _show_verified(logs: list[Checked], both: Compared | None, defect: str | None) -> None:
+def _show_verified(logs: list[Checked], both: Compared | None, defect: str | None, given: bool) -> None:
     from fedpub.flower.keys import fingerprint
 
     console = Console(highlight=False, soft_wrap=True, markup=False)
@@ -69,11 +78,18 @@ def _show_verified(logs: list[Checked], both: Compared | None, defect: str | Non
             console.print("its last line was cut short, and its message has not left; the next start cuts it off")
         if log.answers:
             console.print(f"countersigned: {log.countersigned:,} of {log.answers:,} answers")
+        if log.over_flower:
+            console.print(f"{log.over_flower:,} answers came by flwr run, where the coordinator can replace any")
         for site, keys in log.keys.items():
             console.print(f"signed by {printable(site)}: {', '.join(map(fingerprint, keys))}")
+        if log.keys:
+            by = "those given" if given else "by this log itself; --keys compares them with the sites' own"
+            console.print(f"these keys are {by}")
     if both and not both.defect:
         late = f"; {both.late:,} answers of the site came too late or were not taken" if both.late else ""
         console.print(f"both logs have the same {both.messages:,} answers and their messages{late}")
+        if both.elsewhere:
+            console.print(f"{both.elsewhere:,} answers of the site are in runs that the coordinator's log lacks")
     if defect:
         console.print(f"not intact: {defect}")
 
@@ -158,6 +174,8 @@ def _show_lines(folder: Path, json: bool) -> None:
     for line in found:
         entry = line.entry
         names = ", ".join(f"{name} {shape}" for name, _, shape in entry["tensors"])
+        if "unlisted" in entry:
+            names = f"{entry['unlisted']['tensors']:,} tensors"
         about = f"round {entry['round']}" if entry["round"] is not None else ""
         words = [f"{line.number:>6}", entry["time"], f"{entry['direction']:<3}", entry["kind"], about]
         words += [f"{entry['bytes']:,} bytes", entry["digest"][:12], names, entry.get("reason", "")]

@@ -2,20 +2,21 @@
 
 A log alone shows what was changed, left out or moved within it. That its last lines were cut off, or that all of it was
 written again, is shown by the log of the other end: the coordinator's lines name, countersigned, the hash of the site's
-line about every answer.
+line about every answer. With the sites' keys, a coordinator's log also shows whether it was written again with other
+answers (`signatures.py`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedpub.core.printable import printable
 from fedpub.errors import FedpubError
-from fedpub.federation.countersigned import signed_text
-from fedpub.federation.journal import FILE, BrokenError, Line, is_torn, lines
-from fedpub.federation.logged import DROPPED, SILENT, Verify
+from fedpub.federation.journal import FILE, BrokenError, is_torn, lines
+from fedpub.federation.logged import FLOWER, KEY, Verify
+from fedpub.federation.signatures import Signatures, is_answer
 
 
 @dataclass
@@ -29,6 +30,8 @@ class Checked:
     answers: int = 0
     """Answers that the coordinator has taken."""
     countersigned: int = 0
+    over_flower: int = 0
+    """Answers that came by `flwr run`, which has no countersignatures."""
     keys: dict[str, list[str]] = field(default_factory=dict)
     """The keys that have signed, by site."""
     torn: bool = False
@@ -44,6 +47,8 @@ class Compared:
     """Answers that both logs have, with the messages that they answer."""
     late: int = 0
     """Answers in the site's log that were too late, or not taken, by the coordinator's log."""
+    elsewhere: int = 0
+    """Answers in the site's log in runs of which the coordinator's log has nothing."""
     defect: str | None = None
 
 
@@ -55,10 +60,10 @@ def log_of(place: Path) -> Path:
     return path
 
 
-def checked(path: Path, verify: Verify) -> Checked:
-    """Read a log line by line, up to the first that is wrong."""
+def checked(path: Path, verify: Verify, given: Mapping[str, Collection[str]] | None = None) -> Checked:
+    """Read a log line by line, up to the first that is wrong; `given`: the keys of each site, by the sites."""
     found = Checked(path, torn=is_torn(path))
-    signed_runs: set[str | None] = set()
+    signatures = Signatures(verify, given)
     try:
         for line in lines(path):
             entry = line.entry
@@ -67,7 +72,11 @@ def checked(path: Path, verify: Verify) -> Checked:
             found.end, found.lines = entry["at"], line.number
             if _is_taken(entry):
                 found.answers += 1
-                _check_signature(line, verify, found, signed_runs)
+                found.over_flower += entry.get("over") == FLOWER
+            if entry["at"] == "coordinator" and (key := signatures.check(line)):
+                found.countersigned += 1
+                if key not in found.keys.setdefault(entry["site"], []):
+                    found.keys[entry["site"]].append(key)
     except BrokenError as error:
         found.defect = str(error)
     return found
@@ -75,54 +84,29 @@ def checked(path: Path, verify: Verify) -> Checked:
 
 def _is_taken(entry: dict[str, Any]) -> bool:
     """Whether a line is about an answer that the coordinator has taken."""
-    return entry["at"] == "coordinator" and entry["direction"] == "in" and _came(entry)
-
-
-def _came(entry: dict[str, Any]) -> bool:
-    return "signature" in entry or entry["kind"] not in (DROPPED, SILENT)
-
-
-def _check_signature(line: Line, verify: Verify, found: Checked, signed_runs: set[str | None]) -> None:
-    entry = line.entry
-    if "signature" not in entry:
-        if entry["run"] in signed_runs:
-            raise BrokenError(f"line {line.number} has no countersignature, as earlier lines of its run have")
-        return
-    site, key = entry["site"], str(entry.get("key"))
-    try:
-        text = signed_text(entry["run"], entry["question"], entry["digest"], entry["head"])
-        good = verify(key, bytes.fromhex(entry["signature"]), text)
-    except (KeyError, ValueError, TypeError):
-        good = False
-    if not good:
-        raise BrokenError(f"line {line.number} has a countersignature of {printable(site)} that is wrong")
-    signed_runs.add(entry["run"])
-    found.countersigned += 1
-    if key not in found.keys.setdefault(site, []):
-        found.keys[site].append(key)
+    return entry["at"] == "coordinator" and is_answer(entry)
 
 
 def compared(coordinator: Path, site: Path) -> Compared:
     """Compare two logs, each of which is intact."""
     theirs, found = _Site.read(site), Compared()
-    asked: set[str] = set()  # digests of all messages that the coordinator has sent
+    asked: set[str] = set()  # digests of the messages to the site: others get the same bytes from many methods
     runs: set[str] = set()
     unanswered: dict[str, int] = {}  # messages to the site without an outcome, and their lines
     taken: set[tuple[str, str]] = set()
     for line in lines(coordinator):
         entry = line.entry
         digest, question = str(entry["digest"]), str(entry["question"])
-        if entry["direction"] == "out":
-            asked.add(digest)
-            if entry["run"]:
-                runs.add(entry["run"])
-        if entry["site"] != theirs.name:
+        if entry["direction"] == "out" and entry["run"]:
+            runs.add(entry["run"])
+        if entry["direction"] == KEY or not (entry["site"] == theirs.name or _is_unnamed(entry)):
             continue
         if entry["direction"] == "out":
+            asked.add(digest)
             unanswered[digest] = line.number
             continue
         unanswered.pop(question, None)
-        if not _came(entry):
+        if not is_answer(entry) or (_is_unnamed(entry) and (question, digest) not in theirs.answered):
             continue
         if "head" in entry and theirs.answers.get(entry["head"]) != (question, digest):
             found.defect = (
@@ -134,9 +118,16 @@ def compared(coordinator: Path, site: Path) -> Compared:
             found.defect = f"the site's log lacks the answer in line {line.number} of the coordinator's log"
             return found
         taken.add((question, digest))
-    found.messages, found.late = len(taken), len(theirs.answered - taken)
+    common = {pair for pair in theirs.answered if theirs.asked.get(pair[0], (0, None))[1] in runs}
+    found.messages, found.late = len(taken), len(common - taken)
+    found.elsewhere = len(theirs.answered - common - taken)
     found.defect = _what_the_coordinator_lacks(theirs, runs, asked, unanswered)
     return found
+
+
+def _is_unnamed(entry: dict[str, Any]) -> bool:
+    """Whether a line is about a node of `flwr run` that has not yet said which site it is: it may be any."""
+    return entry.get("over") == FLOWER and str(entry["site"]).startswith("node ")
 
 
 @dataclass

@@ -24,14 +24,16 @@ class Limits:
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._stamp = folder, stamp(folder / FILE)
-        self._policy = _read(folder)
+        self._policy = _read(folder) or Policy()
         self._used = Used(folder / LOG)
 
     def now(self) -> Policy:
-        """The current policy; an error, as often as it is asked for, while the file is invalid."""
-        if (found := stamp(self._folder / FILE)) != self._stamp:
-            self._stamp = found
-            self._policy = _read(self._folder)
+        """The current policy; an error, as often as it is asked for, while the file is invalid.
+
+        While there is no file, what was there last remains in force: editors and `mv` remove it for a moment.
+        """
+        if (found := stamp(self._folder / FILE)) not in (None, self._stamp) and (read := _read(self._folder)):
+            self._stamp, self._policy = found, read
         if isinstance(self._policy, FedpubError):
             raise FedpubError(*self._policy.args)  # a new one: each has its own traceback
         return self._policy
@@ -52,9 +54,9 @@ class Limits:
                 self.now().check_new_run(len(self._used.runs))
 
 
-def _read(folder: Path) -> Policy | FedpubError:
+def _read(folder: Path) -> Policy | FedpubError | None:
     try:
-        return Policy.load(folder)
+        return Policy.read(folder)
     except FedpubError as error:
         return error
 

@@ -70,15 +70,20 @@ class Policy:
     @staticmethod
     def load(folder: Path) -> Policy:
         """The policy of a site's folder, which has no limits where the file is missing."""
+        return Policy.read(folder) or Policy()
+
+    @staticmethod
+    def read(folder: Path) -> Policy | None:
+        """The policy of a site's folder; None where the file is missing."""
         path = folder / FILE
         try:
             held = json.loads(path.read_text(encoding="utf-8"))
             if not isinstance(held, dict):
                 raise ValueError("it is not a JSON object")
         except FileNotFoundError:
-            return Policy()
+            return None
         except (OSError, ValueError) as error:
-            raise FedpubError(f"{path} cannot be read ({error}); repair it, or remove it for no limits") from error
+            raise FedpubError(f"{path} cannot be read ({error}); repair it; null is no limit") from error
         return Policy.of(held, path)
 
     @staticmethod

@@ -214,6 +214,25 @@ def read_admitted(path: Path) -> dict[str, str]:
     return sites
 
 
+def read_given(paths: Sequence[Path]) -> dict[str, set[str]]:
+    """All keys of each site, from .pub files and from lists like the admission list; a site may have several here."""
+    sites: dict[str, set[str]] = {}
+    for path in paths:
+        found = False
+        for number, line in enumerate(_lines(path), start=1):
+            words = line.split()
+            if not words or words[0].startswith("#"):
+                continue
+            place = f"line {number} of {path}"
+            if words[0] == KEY_TYPE:  # a .pub file: the name comes after the key
+                words = [*words[2:3], *words[:2]] if len(words) > 2 else [path.name.removesuffix(".pub"), *words]
+            found = True
+            sites.setdefault(_site(words[0], place), set()).add(_key(" ".join(words[1:]), place))
+        if not found:
+            raise FedpubError(f"there are no keys in {path}; give .pub files of sites, or a list like {ADMITTED}")
+    return sites
+
+
 def admit(path: Path, site: str, public_line: str) -> None:
     """Add a site at the end of the list; a site already listed with this key stays where it is."""
     _site(site, "the site to admit")
