@@ -1,13 +1,14 @@
-# One image for coordinators and sites: docker build --tag fedpub .
-# The pins are those of constraints.txt; PyTorch is its build for CPUs.
+# One image for coordinators and sites: docker build --build-arg TORCH_INDEX=ADDRESS --tag fedpub .
+# The pins are those of constraints.txt. ADDRESS is what PyTorch's instructions name for pip, Linux and CPU; without it
+# pip's usual index is used, whose PyTorch for x86 brings gigabytes of libraries for GPUs.
 FROM python:3.11-slim-bookworm AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 RUN python -m venv /opt/fedpub
 WORKDIR /build
 COPY constraints.txt ./
+ARG TORCH_INDEX=
 # In a layer of its own, since it is large and rarely changes; what it needs comes with fedpub below.
-RUN /opt/fedpub/bin/pip install --constraint constraints.txt --no-deps \
-    --index-url https://download.pytorch.org/whl/cpu torch
+RUN /opt/fedpub/bin/pip install --constraint constraints.txt ${TORCH_INDEX:+--no-deps --index-url "$TORCH_INDEX"} torch
 COPY pyproject.toml README.md LICENSE ./
 COPY src src
 RUN /opt/fedpub/bin/pip install --constraint constraints.txt '.[deploy]'

@@ -153,6 +153,7 @@ def test_the_image_has_one_user_without_rights_and_the_pinned_packages():
     lines = dockerfile()
     words = {line.split()[0] for line in lines}
     assert words <= {
+        "ARG",
         "FROM",
         "ENV",
         "RUN",
