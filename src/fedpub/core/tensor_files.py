@@ -9,6 +9,7 @@ from pathlib import Path
 
 import safetensors
 import safetensors.numpy
+import safetensors.torch
 import torch
 from torch import Tensor
 
@@ -24,9 +25,12 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
     packed = {name: tensor.detach().cpu().contiguous() for name, tensor in sorted(tensors.items())}
     sealed = {**metadata, DIGEST: _digest(packed, metadata)}
     with writing(path, safetensors.SafetensorError), atomic(path) as temporary:
-        # As arrays: the module for tensors leaves a type of ctypes behind for each, in every round.
-        arrays = {name: tensor.numpy() for name, tensor in packed.items()}
-        safetensors.numpy.save_file(arrays, temporary, metadata={"fedpub": _dump(sealed)})
+        told = {"fedpub": _dump(sealed)}
+        if any(tensor.dtype is torch.bfloat16 for tensor in packed.values()):  # which numpy does not know
+            safetensors.torch.save_file(packed, temporary, metadata=told)
+        else:  # as arrays: the function for tensors leaves a type of ctypes behind for each, in every round
+            arrays = {name: tensor.numpy() for name, tensor in packed.items()}
+            safetensors.numpy.save_file(arrays, temporary, metadata=told)
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
