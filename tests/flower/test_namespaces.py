@@ -9,12 +9,11 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-import torch
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedpub[deploy]'")
 
 from test_deployment import processes_in, wait_for
-from test_federation import simulate_without
+from test_federation import assert_told, simulate_without
 
 from fedpub.data.clients.subgraph_files import write_subgraph
 from fedpub.experiment import Experiment
@@ -118,6 +117,5 @@ def test_a_site_is_cut_off_for_a_while(hosts, tmp_path):
     present = {row.round: [k for k in range(4) if row.clients["took_part"][k]] for row in rows}
     for row, expected in zip(rows, simulate_without(experiment, present), strict=True):
         for name in ("val", "test", "loss", "sparsity"):
-            found, wanted = (torch.tensor(part, dtype=torch.float64) for part in (row.clients[name], expected[name]))
-            torch.testing.assert_close(found, wanted, rtol=0, atol=1e-9, equal_nan=True)
+            assert_told(row.clients[name], expected[name], 1e-9, f"{name} {row.round}")
     wait_for(lambda: not processes_in(tmp_path), 30)
