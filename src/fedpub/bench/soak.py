@@ -1,4 +1,4 @@
-"""A long run with random faults: what the processes hold at its begin and at its end.
+"""A long run with random faults: what the processes hold through it.
 
 Sites are killed and started again, or stopped for a moment; the gate is killed; the coordinator is killed once, early,
 and resumes; strangers connect. One site is left alone, so that it shows what it holds after all rounds.

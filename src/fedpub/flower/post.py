@@ -18,7 +18,7 @@ from fedpub.flower.processes import QUIET, child, end
 
 READY = 60.0  # seconds in which the gate must have opened
 TRIES, CALM = 10, 60.0  # how often the gate is opened again within that many seconds
-PAUSE = 0.5  # seconds before it is opened again after it could not be
+PAUSE = 0.5  # seconds before it is opened again
 SILENT = 15.0  # seconds after which a gate that says nothing is ended, and opened again; it speaks every other second
 
 log = logging.getLogger("fedpub.flower.gate")
@@ -153,8 +153,7 @@ class Post:
                     self._tell_changed()
                 return
             log.warning("the gate has ended with status %s and is opened again", status)
-            if not self._ready:
-                time.sleep(PAUSE)
+            time.sleep(PAUSE)  # the port, or the memory for a process, may become free
 
     def _served(self) -> int:
         """One life of the gate's process; its exit status."""
@@ -163,7 +162,7 @@ class Post:
         process = child(words, self._folder / "logs" / "gate.log", QUIET)
         assert process.stdin is not None
         assert process.stdout is not None
-        writer, opened = Writer(process.stdin), False
+        writer = Writer(process.stdin)
         try:
             about = {"host": self.host, "port": self.port, "folder": str(self._folder), "largest": self._largest}
             writer.write(about)  # before anything else can be
@@ -172,13 +171,10 @@ class Post:
                 if self._ended:
                     return 0
             for head, body in frames(process.stdout):
-                opened = opened or head["is"] == "ready"
                 self._take(head, body, writer)
         finally:
             end(process)
             process.stdout.close()
-        if not opened:
-            time.sleep(PAUSE)  # the port may become free
         return process.returncode
 
     def _take(self, head: dict[str, Any], body: bytes, writer: Writer) -> None:
