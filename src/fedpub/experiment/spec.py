@@ -89,6 +89,8 @@ class Experiment:
     """Sets of nodes: random, the graph's own, or the paper's (published); default is own if the graph has sets."""
     alpha: float = 0.5
     """Concentration of the dirichlet scenario: the smaller, the stronger the label skew."""
+    secure: bool = False
+    """Secure aggregation: the server gets sums over groups of clients, never one client's upload."""
     defence: Defence = "default"
     """Defence against hostile clients; default is clip, or guard for methods with personal averages."""
     device: str = "cpu"
@@ -142,6 +144,7 @@ YOUNGER: Mapping[str, Any] = {
     "metric": None,
     "class_weights": "none",
     "split": "default",
+    "secure": False,
 }
 """Settings that came after runs had been stored, each with the value under which those were computed."""
 
