@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,13 +14,13 @@ from test_probing import Prober, join, joiner, refusal
 
 from fedpub.algorithms import METHODS
 from fedpub.errors import FedpubError
-from fedpub.experiment import Experiment
+from fedpub.experiment import Experiment, Plan
 from fedpub.federation.deployed import play
 from fedpub.federation.in_process import InProcessSites
 from fedpub.federation.journal import Journal
 from fedpub.federation.limits import Limits, Used
 from fedpub.federation.logged import Described, SiteLog
-from fedpub.federation.policy import FILE, SETTINGS, Policy, check_agreed
+from fedpub.federation.policy import FILE, LEAST_GROUP, SETTINGS, Policy, check_agreed
 from fedpub.federation.wire import Envelope, decode, encode
 
 PLAN = small("fedpub").resolve()
@@ -35,7 +36,7 @@ def write(folder: Path, **settings: object) -> None:
 
 
 def test_a_policy_comes_back_from_its_file(tmp_path):
-    whole = Policy(("fedpub", "fedavg"), ("weights",), 3, 100, 1, ("exact",), PLAN.experiment)
+    whole = Policy(("fedpub", "fedavg"), ("weights",), 3, 100, 1, ("exact",), True, 5, PLAN.experiment)
     for policy in (whole, Policy(), Policy(methods=(), min_other_sites=0)):
         policy.save(tmp_path)
         assert Policy.load(tmp_path) == policy
@@ -52,6 +53,8 @@ def test_an_owner_sees_what_can_be_limited(tmp_path):
         "rounds_per_day",
         "runs_per_day",
         "precisions",
+        "secure",
+        "min_group",
         "experiment",
     )
 
@@ -67,6 +70,9 @@ def test_an_owner_sees_what_can_be_limited(tmp_path):
         ('{"min_other_sites": -1}', "min_other_sites is -1; give a whole number"),
         ('{"rounds_per_day": true}', "rounds_per_day is True; give a whole number"),
         ('{"runs_per_day": 1.5}', "runs_per_day is 1.5; give a whole number"),
+        ('{"secure": false}', "secure is False; give true, or null"),
+        ('{"secure": 1}', "secure is 1; give true, or null"),
+        ('{"min_group": 2}', "min_group is 2; give a whole number from 3 on"),
         ('{"experiment": "config.json"}', "experiment is 'config.json'"),
         ('{"experiment": {"rounds": 0}}', "rounds"),
         ('{"experiment": {"round": 1}}', "round"),
@@ -101,6 +107,34 @@ def test_a_run_is_within_the_policy_or_outside_of_it(inside, outside, words):
     Policy.of(inside, "here").check(PLAN, 4, "exact")
     with pytest.raises(FedpubError, match=words):
         Policy.of(outside, "here").check(PLAN, 4, "exact")
+
+
+def of_groups(secure: bool, smallest: int) -> Plan:
+    """A plan of which only the settings of secure aggregation are asked."""
+    plan = copy(PLAN)
+    object.__setattr__(plan, "experiment", copy(PLAN.experiment))
+    vars(plan.experiment).update(secure=secure, min_group=smallest)
+    return plan
+
+
+def test_a_site_may_take_part_in_secure_runs_only():
+    Policy(secure=True).check(of_groups(True, 3), 4, "exact")
+    Policy().check(of_groups(False, 3), 4, "exact")
+    with pytest.raises(FedpubError, match=r"a run without secure aggregation is outside .*secure: true"):
+        Policy(secure=True).check(of_groups(False, 3), 4, "exact")
+
+
+def test_a_site_is_hidden_in_groups_of_the_size_that_its_owner_wants():
+    """Never in smaller ones than three; without secure aggregation it is in no group at all."""
+    policy = Policy(min_group=5)
+    for smallest in (5, 6):
+        policy.check(of_groups(True, smallest), 8, "exact")
+    with pytest.raises(FedpubError, match=r"sums over groups of 4 sites is outside .*min_group: 5"):
+        policy.check(of_groups(True, 4), 8, "exact")
+    with pytest.raises(FedpubError, match=r"without secure aggregation, with no group at all, .*min_group: 5"):
+        policy.check(of_groups(False, 8), 8, "exact")
+    Policy(min_group=LEAST_GROUP).check(of_groups(True, 1), 8, "exact")
+    Policy().check(of_groups(True, 3), 8, "exact")
 
 
 def test_the_agreed_experiment_is_part_of_the_policy():

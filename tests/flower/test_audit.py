@@ -393,7 +393,7 @@ def test_an_agreed_experiment_is_one_setting_of_the_policy(deployed, tmp_path, c
 def test_the_policy_is_shown_and_changed(deployed, tmp_path, capsys):
     site = str(deployed.sites[0])
     assert main(["site", "policy", "--folder", site]) == 0
-    assert capsys.readouterr().out.count("no limit") == 7
+    assert capsys.readouterr().out.count("no limit") == 9
     assert not (deployed.sites[0] / FILE).exists(), "a look changes nothing"
     words = ["--methods", "fedpub", "fedavg", "--rounds-per-day", "0", "--precisions", "int8", "--uploads", "weights"]
     assert main(["site", "policy", "--folder", site, *words]) == 0
@@ -401,10 +401,13 @@ def test_the_policy_is_shown_and_changed(deployed, tmp_path, capsys):
     assert "fedpub, fedavg" in shown
     path = tmp_path / "config.json"
     path.write_text(deployed.experiment.experiment.to_json())
+    assert main(["site", "policy", "--folder", site, "--secure", "--min-group", "4"]) == 0
+    assert "required" in capsys.readouterr().out
     words = ["--lift", "methods", "rounds-per-day", "--runs-per-day", "3", "--experiment", str(path), "--json"]
     assert main(["site", "policy", "--folder", site, *words]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["methods"], told["rounds_per_day"], told["runs_per_day"]) == (None, None, 3)
+    assert (told["secure"], told["min_group"]) == (True, 4)
     assert (told["precisions"], told["uploads"], told["experiment"]["rounds"]) == (["int8"], ["weights"], 2)
     before = Policy.load(deployed.sites[0])
     assert "did you mean fedpub" in refused(["site", "policy", "--folder", site, "--methods", "fedpup"], capsys)

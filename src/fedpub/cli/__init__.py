@@ -42,6 +42,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "site start": ("site:start", "take part in a federation"),
     "site join": ("site:join", "get a model from a finished federation"),
     "site policy": ("policy:policy", "what a site takes part in, shown and changed"),
+    "site trust": ("trust:trust", "other sites that a site trusts, by keys that people have compared"),
     "site audit": ("audit:audit", "everything that leaves this site"),
     "audit verify": ("audit:verify", "check of an audit log, alone and against the other end's"),
     "status": ("coordinator:status", "progress of a federation"),

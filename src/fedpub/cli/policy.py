@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -20,6 +21,8 @@ def policy(
     rounds_per_day: int | None = None,
     runs_per_day: int | None = None,
     precisions: tuple[str, ...] = (),
+    secure: bool = False,
+    min_group: int | None = None,
     experiment: Path | None = None,
     lift: tuple[str, ...] = (),
     json: bool = False,
@@ -36,6 +39,8 @@ def policy(
         rounds_per_day: Number of rounds that are answered within 24 hours.
         runs_per_day: Number of runs that are begun or joined within 24 hours.
         precisions: Precisions of uploads: exact, float16, int8.
+        secure: Only runs with secure aggregation.
+        min_group: Number of sites in the smallest group in whose sums this site's upload is hidden, 3 or more.
         experiment: The agreed config.json; the site takes part in nothing else.
         lift: Names of settings that limit nothing from now on.
     """
@@ -52,7 +57,9 @@ def policy(
             if name not in SETTINGS:
                 raise unknown("setting", name, SETTINGS)
         numbers = {"min_other_sites": min_other_sites, "rounds_per_day": rounds_per_day, "runs_per_day": runs_per_day}
-        given = {name: value for name, value in numbers.items() if value is not None}
+        numbers |= {"min_group": min_group}
+        given: dict[str, Any] = {name: value for name, value in numbers.items() if value is not None}
+        given |= {"secure": True} if secure else {}
         names = {"methods": methods, "uploads": uploads, "precisions": precisions}
         changes = given | {name: list(value) for name, value in names.items() if value}
         if changes or lifted:
@@ -71,5 +78,5 @@ def policy(
         value = getattr(held, name)
         said = f"{value.method}, {value.rounds} rounds" if name == "experiment" and value else value
         said = ", ".join(said) or "nothing" if isinstance(said, tuple) else said
-        table.add_row(name, Text("no limit" if said is None else str(said)))
+        table.add_row(name, Text("no limit" if said is None else "required" if said is True else str(said)))
     Console(highlight=False).print(table)

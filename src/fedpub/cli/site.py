@@ -48,10 +48,13 @@ def rotate(folder: Path) -> None:
     Args:
         folder: Folder of the site.
     """
+    from fedpub.flower.peers import FILE as PEERS
     from fedpub.flower.setup import rotate_key
 
     public, fingerprint = rotate_key(folder)
     print(f"{folder} has a new key, {fingerprint}")
+    if (folder / PEERS).is_file():
+        print(f"at every site that trusts this one: fedpub site trust FOLDER {public.name} --replace")
     print(f"at the coordinator: fedpub coordinator rotate {public.stem} {public.name}; then start the site again")
 
 

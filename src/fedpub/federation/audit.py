@@ -41,7 +41,7 @@ def would_send(site: Site, experiment: Path | None) -> Found:
         return _last(site)
     wanted = Experiment.read(experiment)
     with tempfile.TemporaryDirectory() as folder:
-        trial, run = Site(Path(folder), site.name, lambda: site.source), "0" * 16
+        trial, run = Site(Path(folder), site.name, lambda: site.source, identity=site.identity), "0" * 16
         held = {"experiment": wanted.to_json(), "client": 0, "classes": list(site.source.classes)}
         held |= {"precision": "exact", "sites": 1}
         _good(trial.answer(encode(Envelope("begin", {"run": run, "attempt": 0, **held}))))

@@ -15,6 +15,7 @@ from fedpub.experiment import Experiment, Plan
 from fedpub.federation.wire_header import PRECISIONS
 
 FILE = "policy.json"
+LEAST_GROUP = 3  # sites: no site lets itself be summed in a smaller group
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,10 @@ class Policy:
     """Runs that are begun or joined within 24 hours."""
     precisions: tuple[str, ...] | None = None
     """Precisions of uploads."""
+    secure: bool | None = None
+    """True for runs with secure aggregation only."""
+    min_group: int | None = None
+    """Smallest group of sites in whose sums this one's upload is hidden; in other runs it is in the clear."""
     experiment: Experiment | None = None
     """The agreed experiment: the site takes part in nothing else."""
 
@@ -48,7 +53,20 @@ class Policy:
             raise _outside("min_other_sites", f"a run with {sites - 1} other sites", str(self.min_other_sites))
         if self.precisions is not None and precision not in self.precisions:
             raise _outside("precisions", f"the precision {precision}", _list(self.precisions))
+        if self.secure and not experiment.secure:
+            raise _outside("secure", "a run without secure aggregation", "true")
+        self._check_group(experiment)
         check_agreed(experiment, self.experiment)
+
+    def _check_group(self, experiment: Experiment) -> None:
+        """In a run without secure aggregation the coordinator gets the upload of this site alone."""
+        if self.min_group is None:
+            return
+        if not experiment.secure:
+            raise _outside("min_group", "a run without secure aggregation, with no group at all,", self.min_group)
+        smallest = max(getattr(experiment, "min_group", LEAST_GROUP), LEAST_GROUP)
+        if smallest < self.min_group:
+            raise _outside("min_group", f"a run with sums over groups of {smallest} sites", self.min_group)
 
     def check_new_round(self, answered: int) -> None:
         """Raise an error unless one more round may be answered; `answered`: those of the last 24 hours."""
@@ -97,6 +115,7 @@ class Policy:
 
 
 SETTINGS = tuple(one.name for one in fields(Policy))
+_LEAST = {"min_other_sites": 0, "rounds_per_day": 0, "runs_per_day": 0, "min_group": LEAST_GROUP}
 _KNOWN = {"methods": tuple(METHODS), "precisions": PRECISIONS}
 
 
@@ -106,9 +125,16 @@ def _valid(name: str, value: Any, place: Path | str) -> Any:
             raise FedpubError(f"{place}: experiment is {value!r}, not what a config.json holds")
         asked = Experiment.from_json(json.dumps(value), Path(f"the experiment in {place}"))
         return replace(asked, device="cpu").resolve().experiment
-    if name in ("min_other_sites", "rounds_per_day", "runs_per_day"):
-        if type(value) is not int or value < 0:
-            raise FedpubError(f"{place}: {name} is {value!r}; give a whole number from 0 on, or null for no limit")
+    if name == "secure":
+        if value is not True:
+            raise FedpubError(f"{place}: secure is {value!r}; give true, or null for no limit")
+        return value
+    if name in _LEAST:
+        if type(value) is not int or value < _LEAST[name]:
+            least = _LEAST[name]
+            raise FedpubError(
+                f"{place}: {name} is {value!r}; give a whole number from {least} on, or null for no limit"
+            )
         return value
     if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
         raise FedpubError(f"{place}: {name} is {value!r}; give a list of names, or null for no limit")

@@ -35,6 +35,7 @@ from fedpub.federation.ledger import FILE as LEDGER
 from fedpub.federation.ledger import Ledger
 from fedpub.federation.limits import Limits
 from fedpub.federation.part import LostError, OwnGraph, Part, Source, _known, _numbers
+from fedpub.federation.secure.run_keys import Identity, prepared
 from fedpub.federation.validate.fields import ASKED, check_fields, rounded_metrics
 from fedpub.federation.wire import Envelope, decode, encode
 from fedpub.federation.wire_header import Precision
@@ -46,7 +47,10 @@ TERMS = ("experiment", "client", "classes", "precision", "sites")  # of a run: t
 
 
 class Site:
-    """Answers messages. `folder` is the site's own; `source` its data; `device` where it computes."""
+    """Answers messages. `folder` is the site's own; `source` its data; `device` where it computes.
+
+    `identity` is who it is and whom it trusts, for secure aggregation.
+    """
 
     def __init__(
         self,
@@ -54,8 +58,10 @@ class Site:
         name: str,
         source: Callable[[], Source],
         device: str = "cpu",
+        identity: Identity | None = None,
     ) -> None:
         self.folder, self.name, self._load, self._device = folder, name, source, device
+        self.identity = identity
         self.limits = Limits(folder)
         self._parts: dict[str, Part] = {}
         self.news, self.finished = "", False  # for display
@@ -101,6 +107,8 @@ class Site:
         asked = Experiment.from_json(held["experiment"], Path("the coordinator's message"))
         plan = replace(asked, device=self._device).resolve()
         self.limits.check(plan, held["sites"], held["precision"])
+        if plan.experiment.secure:
+            prepared(self.identity)
         classes, client = tuple(held["classes"]), int(held["client"])
         own = self.source.piece(plan, client, classes)
         plan = plan.related(own.num_relations)

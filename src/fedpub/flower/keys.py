@@ -255,7 +255,7 @@ def remove(path: Path, site: str) -> str:
     sites = read_admitted(path)
     if site not in sites:
         raise unknown("site", site, sites)
-    _keep(path, {name: key for name, key in sites.items() if name != site})
+    write_list(path, {name: key for name, key in sites.items() if name != site})
     return sites[site]
 
 
@@ -266,19 +266,20 @@ def replace_key(path: Path, site: str, public_line: str) -> str:
         raise unknown("site", site, sites)
     if other := _holder(sites, key):
         raise FedpubError(f"this key is admitted as {other} in {path}; {site} must make a new key")
-    _keep(path, sites | {site: key})
+    write_list(path, sites | {site: key})
     return sites[site]
 
 
-def _keep(path: Path, sites: Mapping[str, str]) -> None:
-    """Write the list again, in its order and with all comments."""
-    kept = []
+def write_list(path: Path, sites: Mapping[str, str]) -> None:
+    """Write the list again, in its order and with all comments; sites that it did not have come last."""
+    kept, added = [], dict(sites)
     for line in _lines(path):
         words = line.split()
         if not words or words[0].startswith("#"):
             kept.append(line)
-        elif (key := sites.get(words[0])) is not None:
+        elif (key := added.pop(words[0], None)) is not None:
             kept.append(line if " ".join(words[1:3]) == key else f"{words[0]} {key}")
+    kept += [f"{name} {key}" for name, key in added.items()]
     write_text(path, "".join(f"{line}\n" for line in kept))
 
 

@@ -19,7 +19,8 @@ from fedpub.experiment.prepare import Prepared, prepare
 from fedpub.federation.requests import Terms
 from fedpub.flower.coordinator import Running
 from fedpub.flower.folder import CoordinatorConfig, CoordinatorFolder
-from fedpub.flower.keys import admit, make_authority, make_certificate, make_site_key
+from fedpub.flower.keys import admit, make_authority, make_certificate, make_site_key, read_admitted
+from fedpub.flower.peers import trust
 from fedpub.flower.processes import free_port, require_flower, start, stop
 from fedpub.flower.sites import AUTHORITY, PIECE, SiteConfig
 from fedpub.runs.loop import OnRound
@@ -49,6 +50,10 @@ def lay_out(base: Path, ready: Prepared, plan: Plan, terms: Terms, out: Path) ->
         shutil.copy(coordinator / "ca.pem", folder / AUTHORITY)
         write_subgraph(folder / PIECE, own, ready.graph.classes)
         sites.append(folder)
+    if plan.experiment.secure:  # what people do at sites of their own: here one machine has made all keys
+        known = read_admitted(CoordinatorFolder(coordinator).admitted)
+        for folder in sites:
+            trust(folder, {name: key for name, key in known.items() if name != folder.name})
     return coordinator, sites
 
 

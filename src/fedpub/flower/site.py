@@ -11,10 +11,12 @@ from fedpub.errors import FedpubError
 from fedpub.federation.journal import FILE as LOG
 from fedpub.federation.journal import Journal
 from fedpub.federation.logged import SiteLog
+from fedpub.federation.secure.run_keys import WAY
 from fedpub.federation.site import Site
 from fedpub.federation.wire import Envelope, encode
 from fedpub.flower.countersign import signer
 from fedpub.flower.keys import private_key, public_line
+from fedpub.flower.peers import FILE as PEERS
 from fedpub.flower.preflight import UnreachableError, check_coordinator, context_of
 from fedpub.flower.processes import require_flower
 from fedpub.flower.site_view import SiteView
@@ -41,6 +43,7 @@ def run_site(path: Path, say: Say, *, once: bool = False, wait: bool = True, vie
     config, site = SiteConfig.load(path), open_site(path)
     site.source  # noqa: B018 - unreadable data is an error now, not in the first round
     site.limits.now()  # and so is a policy that cannot be read
+    _say_peers(site, say)  # and a list of peers
     key = private_key(config.key(path))
     log = SiteLog(Journal(path / LOG), config.id, signer(key))
     log_to(path / "logs" / "node.log")
@@ -69,6 +72,16 @@ def run_site(path: Path, say: Say, *, once: bool = False, wait: bool = True, vie
                 say(f"site {config.id}: {said}", "connected" if works else "trouble")
             if not (once and site.finished):
                 time.sleep(max(0.0, asked + pause - time.monotonic()))
+
+
+def _say_peers(site: Site, say: Say) -> None:
+    """How many sites this one trusts, if it has a list of them or needs one."""
+    count = len(site.identity.peers()) if site.identity else 0
+    if count:
+        sites = "1 other site" if count == 1 else f"{count} other sites"
+        say(f"site {site.name}: trusts {sites} in secure aggregation", "peers")
+    elif site.limits.now().secure or (site.folder / PEERS).is_file():
+        say(f"site {site.name}: trusts no other site yet; {WAY}", "warning")
 
 
 def answered(site: Site, data: bytes) -> bytes:

@@ -12,6 +12,7 @@ from fedpub.experiment import Experiment
 from fedpub.federation.part import OnePiece, OwnGraph
 from fedpub.federation.policy import Policy
 from fedpub.federation.site import Site
+from fedpub.flower.peers import identity_of
 
 CONFIG, AUTHORITY, PIECE = "site.json", "ca.pem", "piece.safetensors"
 AGREED = "agreed.json"  # the agreed experiment, in folders of earlier versions
@@ -48,7 +49,7 @@ def open_site(folder: Path) -> Site:
         return OwnGraph(Path(config.graph)) if config.graph else OnePiece(folder / PIECE)
 
     take_over(folder)
-    return Site(folder, config.id, source, config.device)
+    return Site(folder, config.id, source, config.device, identity_of(folder, config.id, config.key(folder)))
 
 
 def agree(folder: Path, experiment: Path) -> None:
