@@ -75,6 +75,10 @@ class Aggregator:
         assert self._survivors is not None
         return self._survivors
 
+    def present(self) -> tuple[int, ...]:
+        """Who has taken the last step so far, whether they are enough or not."""
+        return tuple(sorted(self._deposits if self._alive is None else self._masked))
+
     def confirmed(self, number: int, tags: Mapping[int, bytes]) -> None:
         """Step 3: what a survivor has for each of the others."""
         self._check_among(number, self.survivors(), "confirms")
