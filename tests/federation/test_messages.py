@@ -53,6 +53,12 @@ def messages() -> tuple[Path, dict[str, Envelope]]:
     seen["join"] = Envelope(
         "join", {"run": RUN, "epochs": 20, "step": "near", "nearest": {}, **held}, Message.of({"weights": w0})
     )
+    keys = {"names": ["site-0"], "keys": ["00" * 32], "signatures": ["00" * 64]}
+    seen["peers"] = Envelope("peers", {"run": RUN, **keys})
+    sums = {"run": RUN, "round": 0, "attempt": 1, "group": 0, "members": [0, 1, 2]}
+    lists = {"alive": [0, 1, 2], "survivors": [0, 1, 2]}
+    for kind, named in (("shares", ()), ("masked", ("alive",)), ("confirm", lists), ("reveal", lists)):
+        seen[kind] = Envelope(kind, sums | {name: lists[name] for name in named})
     return folder / "site-0", seen
 
 

@@ -29,6 +29,7 @@ class Context:
     defence: Defence = "none"
     secure: bool = False  # the server gets sums over groups of clients only
     min_group: int = 3  # clients in a group
+    private_seed: int | None = field(default=None, repr=False)  # of noise at a site; in a simulation it is `seed`
     embedding_noise: float = 0.0  # standard deviations of noise on functional embeddings
     batch_size: int = 0  # training nodes per step; 0: all
     made: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)  # by `once`

@@ -8,12 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedpub.algorithms.context import Context
 from fedpub.algorithms.similarity import cosine, label_similarity
 from fedpub.core.message import Message
+from fedpub.core.rng import numpy_stream
 from fedpub.core.tree import State, Tree, flatten, tree_map
 from fedpub.data.clients.stack import Clients
 from fedpub.models.proxy import P_OUT, Proxy, ProxyKind, feature_proxy, narrowed, proxy_structure, random_proxy
@@ -77,7 +79,7 @@ class Functions(Nothing):
         if self.at_server:
             return {PERSONAL: personal} if self.masks else {}
         with torch.no_grad():
-            return {EMBEDDING: ctx.model.embed(personal, self.graph(ctx, data))}
+            return {EMBEDDING: noisy(ctx, ctx.model.embed(personal, self.graph(ctx, data)), data)}
 
     def upload_like(self, ctx: Context, weights: Tree, num_classes: int) -> State:
         if self.at_server:
@@ -125,6 +127,19 @@ def common_proxy(
         ("proxy", kind, p_out, features, device, dtype),
         lambda: random_proxy(kind, ctx.seed, features, model.propagation, p_out, device, dtype, model.steps),
     )
+
+
+def noisy(ctx: Context, embedding_KH: Tensor, data: Clients) -> Tensor:
+    """Embeddings with normal noise, in standard deviations of each client's own entries.
+
+    The seed of a run is known to all; a site draws from a seed that only it knows, or the noise could be subtracted.
+    """
+    if not ctx.embedding_noise:
+        return embedding_KH
+    seed = ctx.seed if ctx.private_seed is None else ctx.private_seed
+    streams = [numpy_stream(seed, "embedding noise", client, ctx.round) for client in data.ids_K.tolist()]
+    noise_KH = torch.from_numpy(np.stack([stream.standard_normal(embedding_KH.shape[1]) for stream in streams]))
+    return embedding_KH + ctx.embedding_noise * embedding_KH.std(1, keepdim=True) * noise_KH.to(embedding_KH)
 
 
 class Parameters(Nothing):

@@ -254,7 +254,7 @@ def _split(numbers: Tensor, clients: int, reported: int, task: Task) -> dict[str
 
 def can_record(algorithm: Algorithm, ctx: Context, federation: Federation, clients: State) -> bool:
     """Whether rounds are alike, so that one can be recorded: on a GPU, all clients at once and at the same step."""
-    if federation.device.type != "cuda" or looks_at_values(algorithm) or ctx.batch_size or ctx.secure:
+    if federation.device.type != "cuda" or looks_at_values(algorithm) or ctx.batch_size or ctx.secure or ctx.embedding_noise:
         return False
     if not ctx.task.steady or not ctx.model.steady:
         return False

@@ -165,7 +165,7 @@ class Coordinator:
             messages = {}
             for client in chosen:
                 fields = {"run": self.run, "round": number, "base": int(base_K[client]), "best": best}
-                fields |= {"examples": known.examples}
+                fields |= {"examples": known.examples} if self.plan.secure else {}
                 messages[client] = encode(Envelope("round", fields, _one(sent(client))))
             gathered = gathering(self.algorithm, ctx, sent, self._path.parent)
             answers, lost = dict[int, Answer](), list[int]()

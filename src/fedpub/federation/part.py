@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +14,9 @@ import torch
 from torch import Tensor
 
 from fedpub.algorithms.protocol import Algorithm, Context, NeedsSetup, Place
+from fedpub.core.files import write_text
 from fedpub.core.message import Message
+from fedpub.core.private import owner_only
 from fedpub.core.tensor_files import read_tensors, write_tensors
 from fedpub.core.tree import State, Tree, pack, state_map, unpack
 from fedpub.data.clients.split import with_split
@@ -95,9 +98,18 @@ class Part:
     def algorithm(self) -> Algorithm:
         return self.plan.algorithm
 
-    @property
+    @cached_property
     def ctx(self) -> Context:
-        return self.plan.context
+        """With a seed that never leaves the site, if noise is drawn from it."""
+        ctx = self.plan.context
+        return replace(ctx, private_seed=self._private_seed()) if ctx.embedding_noise else ctx
+
+    def _private_seed(self) -> int:
+        path = self.folder / "noise.key"
+        if not path.is_file():
+            with owner_only():
+                write_text(path, f"{secrets.randbits(62)}\n")
+        return int(path.read_text(encoding="utf-8"))
 
     @cached_property
     def place(self) -> Place:

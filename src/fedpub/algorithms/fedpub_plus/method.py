@@ -71,7 +71,7 @@ from fedpub.algorithms.fedpub_plus.state import (
     part,
 )
 from fedpub.algorithms.masks import MASK, first_masks, forget_unseen, with_masks
-from fedpub.algorithms.measures import common_proxy
+from fedpub.algorithms.measures import common_proxy, noisy
 from fedpub.algorithms.protocol import Algorithm, Context, Notes
 from fedpub.algorithms.sums import Hidden, Summed
 from fedpub.algorithms.training import optimiser_of, train
@@ -248,6 +248,7 @@ class FedPubPlus(Algorithm):
                 first = tree_map(lambda leaf: leaf[alone_K][:1], start)
                 change_KPC = inner.model.respond(rows, proxy) - inner.model.respond(first, proxy)
             change_KD[alone_K] = (change_KPC - change_KPC.mean(1, keepdim=True)).flatten(1)
+            change_KD = torch.where(alone_K.unsqueeze(1), noisy(inner, change_KD, data), change_KD)
         return {"change": change_KD}, alone_K.unsqueeze(1).expand_as(change_KD)
 
     def used(self, own: State) -> Tensor:

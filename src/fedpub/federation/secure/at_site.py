@@ -32,6 +32,7 @@ from fedpub.federation.secure.numbers import Numbers, of_first, of_round, told_d
 from fedpub.federation.secure.party import Party
 from fedpub.federation.secure.records import dealt_of, tags_bytes, tags_of
 from fedpub.federation.secure.run_keys import Identity, checked, key_text, prepared, run_key
+from fedpub.federation.validate.fields import SECURE_ROUND, check_fields
 from fedpub.federation.wire import Envelope, encode
 
 if TYPE_CHECKING:
@@ -191,6 +192,7 @@ def vector_of_round(
 ) -> Tree:
     """What a site adds in a round, as part of its state, so that it can be masked after a restart."""
     assert isinstance(part.algorithm, Sums)
+    check_fields(asked, SECURE_ROUND)
     examples = asked.fields["examples"]
     numbers, hidden = of_round(part.algorithm, ctx, part.sites, received, up, examples, values)
     return _kept(numbers, numbers.vector(hidden), told_digest(ctx.round, examples, asked.message))

@@ -110,7 +110,7 @@ ASKED: dict[str, dict[str, Rule]] = {
     "begin": _PART | {"attempt": ROUND},
     "setup": {"step": ROUND},
     "ready": {},
-    "round": {"round": ROUND, "base": ROUND, "best": ROUND, "examples": _count(MOST_EXAMPLES * MOST_SITES)},
+    "round": {"round": ROUND, "base": ROUND, "best": ROUND},
     "peers": {"names": _names(MOST_SITES), "keys": _hex(MOST_SITES), "signatures": _hex(MOST_SITES)},
     "shares": _SUM,
     "masked": _SUM | {"alive": _numbers(MOST_SITES)},
@@ -133,6 +133,7 @@ ANSWERED: dict[str, dict[str, Rule]] = {
     "peers": {},
     **{step: {"round": ROUND, "attempt": ROUND} for step in ("shares", "masked", "confirm", "reveal")},
 }
+SECURE_ROUND: dict[str, Rule] = {"examples": _count(MOST_EXAMPLES * MOST_SITES)}  # asked in addition
 KINDS = {*ASKED, *ANSWERED, "finished", "refused", "lost"}  # of all messages
 
 
