@@ -129,7 +129,7 @@ def no_pairwise_masks(patch: pytest.MonkeyPatch) -> None:
 
 def a_constant_keystream(patch: pytest.MonkeyPatch) -> None:
     made = masks.Keystream.__init__
-    patch.setattr(masks.Keystream, "__init__", lambda self, key: made(self, key[:1] + bytes(31)))
+    patch.setattr(masks.Keystream, "__init__", lambda self, key: made(self, bytes(32)))
 
 
 def self_masks_of_no_attempt(patch: pytest.MonkeyPatch) -> None:
