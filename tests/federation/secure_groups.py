@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from fedpub.errors import FedpubError
 from fedpub.federation.secure.aggregator import Aggregator
 from fedpub.federation.secure.attempt import Attempt, Layout, Vector, added, zeros
 from fedpub.federation.secure.keys import Exchange
@@ -109,3 +110,11 @@ class Group:
 
     def sum_of(self, who: Collection[int]) -> Vector:
         return sum_of(self.attempt.layout, [self.vectors[one] for one in who])
+
+
+def refused(call: Callable[..., object], *values: object) -> bool:
+    try:
+        call(*values)
+    except FedpubError:
+        return True
+    return False
