@@ -119,3 +119,15 @@ def test_numbers_in_records_ascend():
     for data in (other + one, one + one):
         with pytest.raises(FedpubError, match="not ascending"):
             tags_of(data)
+
+
+def test_a_huge_share_is_left_out_although_it_fits_its_commitment():
+    """Dealer and holder lie together: it is no number that could be used."""
+    group = Group.random(4)
+    group.parties[2]._self_mask.shares[0] = b"\xff" * 32
+    group.deposit()
+    group.parties[0]._opened = lambda *_: (b"\xff" * 32, b"\xff" * 32)
+    group.mask()
+    group.confirm()
+    assert group.aggregator.revealed(0, group.revealed(0)) == [0]
+    assert "the share that site number 2 dealt to it" in group.aggregator.culprits[0]

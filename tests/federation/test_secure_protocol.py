@@ -9,7 +9,7 @@ import pytest
 from secure_groups import Group, attempt_of, same, vector_of
 
 from fedpub.errors import FedpubError
-from fedpub.federation.secure import masks, neighbours, party
+from fedpub.federation.secure import masks, neighbours, party, shamir
 from fedpub.federation.secure.aggregator import Aggregator
 from fedpub.federation.secure.neighbours import threshold
 from fedpub.federation.secure.party import Party
@@ -182,6 +182,22 @@ def test_a_restarted_site_with_another_vector_reuses_no_key():
         assert before.self_share != after.self_share
         # The share of the box key is the same: with the same key of the box, so would be these bytes.
         assert before.sealed[32:64] != after.sealed[32:64]
+
+
+def test_no_two_secrets_or_coefficients_are_the_same(monkeypatch):
+    """Of two attempts, with two vectors each."""
+    drawn: list[int] = []
+    made = shamir.shared
+    monkeypatch.setattr(
+        shamir, "shared", lambda secret, more, to: drawn.extend([secret, *more]) or made(secret, more, to)
+    )
+    for attempt in range(2):
+        for word in range(2):
+            vectors = {one: [np.full(4, word, np.uint8)] for one in range(5)}
+            Group(attempt_of(range(5), attempt=attempt), vectors)
+    # Three coefficients each of two secrets of five members; those of the box key do not depend on the vector.
+    assert len(drawn) == 2 * 2 * 5 * 2 * 3
+    assert len(set(drawn)) == 2 * 5 * 3 * (2 + 1)
 
 
 @pytest.mark.parametrize("answered", [0, 1, 5])

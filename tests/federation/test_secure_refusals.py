@@ -163,13 +163,15 @@ def test_nothing_is_revealed_without_the_confirmations_of_more_than_half():
     assert group.parties[0].revealed(range(6), confirmations)
 
 
-@pytest.mark.parametrize("how", ["cut", "another's", "of itself", "of a stranger"])
+@pytest.mark.parametrize("how", ["cut", "another's", "sent back", "of itself", "of a stranger"])
 def test_a_wrong_confirmation_does_not_count(how):
     group, tags = confirmed_by(4)
     if how == "cut":
         tags[3] = tags[3][:-1]
     elif how == "another's":
         tags[3] = tags[2]
+    elif how == "sent back":  # what number 0 has for number 3, as if it came from there
+        tags[3] = group.parties[0].confirmed(range(6))[3]
     else:
         tags[0 if how == "of itself" else 17] = tags.pop(3)
     with pytest.raises(NotEnoughError, match="3 of 6"):
@@ -289,6 +291,15 @@ def test_a_dealer_that_seals_another_share_than_it_committed_to_is_named(which, 
         group.masked(0)
     assert error.value.culprit == 2
     assert group.masked(1)
+
+
+def test_a_dealer_of_shares_that_are_no_reduced_numbers_is_named():
+    """Although they fit their commitments: they could not be used."""
+    group = Group.random(4)
+    group.parties[2]._box_key.shares[0] = b"\xff" * 32
+    group.deposit()
+    with pytest.raises(CulpritError, match="site number 2 has dealt a share of its box key"):
+        group.masked(0)
 
 
 # Another key, another message, another layout

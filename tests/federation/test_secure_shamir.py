@@ -15,6 +15,7 @@ from fedpub.errors import FedpubError
 from fedpub.federation.secure.attempt import STORED, Attempt, added, packed, unpacked, zeros
 from fedpub.federation.secure.keys import Exchange, derived, new_key, public_of
 from fedpub.federation.secure.masks import PIECE, Keystream, add_mask
+from fedpub.federation.secure.sealing import BOX, SELF, committed
 from fedpub.federation.secure.shamir import PRIME, element, recovered, shared, spelt
 
 elements = st.integers(0, PRIME - 1)
@@ -145,6 +146,13 @@ def test_a_derived_key_is_for_one_purpose():
         ("label", bytes(32), 7),
     ]
     assert len({first, *(derived(b"secret", *one) for one in others)}) == 5
+
+
+def test_a_commitment_is_to_all_of_its_parts():
+    parts = (bytes(32), 1, 2, SELF, bytes(32))
+    others = [(b"\1" * 32, *parts[1:]), (bytes(32), 2, 2, *parts[3:]), (*parts[:2], 1, *parts[3:])]
+    others += [(*parts[:3], BOX, bytes(32)), (*parts[:4], b"\1" * 32)]
+    assert len({committed(*one) for one in [parts, *others]}) == 6
 
 
 def test_masks_are_one_keystream_over_all_blocks():
