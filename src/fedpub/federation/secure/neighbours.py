@@ -11,7 +11,6 @@ import hashlib
 from collections.abc import Collection
 
 import numpy as np
-from scipy.stats import hypergeom
 
 from fedpub.federation.secure.attempt import Attempt
 
@@ -50,6 +49,8 @@ def risks(count: int, k: int) -> tuple[float, float, float]:
     """Bounds on the probabilities that some member has as many colluding neighbours as the threshold, that the honest
     members who stay are not connected, and that some secret cannot be recovered. Sums over all members (union bound).
     """
+    from scipy.stats import hypergeom  # takes a second to import, and only large groups need it
+
     colluding, dropping = int(np.ceil(COLLUDING * count)), int(np.ceil(DROPPING * count))
     needed = threshold(k)
     read = count * hypergeom.sf(needed - 1, count - 1, colluding, k)
