@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import random
+from fractions import Fraction
 
 import networkx as nx
 import pytest
+from scipy.stats import hypergeom
 from secure_groups import attempt_of
 
 from fedpub.federation.secure.neighbours import COMPLETE, RARE, degree, lacking, neighbours, risks, threshold
@@ -55,10 +57,18 @@ def test_the_order_on_the_circle_is_another_in_every_attempt():
 def test_risks_by_hand():
     """Six members, two neighbours each, so two shares are needed; two (0.2 · 6, rounded up) collude, two drop out."""
     read, cut, lost = risks(6, 2)
-    assert read == pytest.approx(6 * 1 / math.comb(5, 2))  # both neighbours among the two of five who collude
-    assert cut == pytest.approx(6 * 4 / 6)  # one place of six, and four of six are missing
+    assert read == Fraction(6 * 1, math.comb(5, 2))  # both neighbours among the two of five who collude
+    assert cut == Fraction(6 * 4, 6)  # one place of six, and four of six are missing
     # One missing neighbour is too many: not both among the three of five who stay.
-    assert lost == pytest.approx(6 * (1 - 3 / math.comb(5, 2)))
+    assert lost == 6 * (1 - Fraction(3, math.comb(5, 2)))
+
+
+@pytest.mark.parametrize(("count", "k"), [(150, 60), (500, 100)])
+def test_risks_are_tails_of_the_hypergeometric_distribution(count, k):
+    fifth, read, cut, lost = count // 5, *map(float, risks(count, k))
+    assert read == pytest.approx(count * hypergeom.sf(k // 2, count - 1, fifth, k), abs=1e-25)
+    assert cut == pytest.approx(count * hypergeom.pmf(k // 2, count, 2 * fifth, k // 2))
+    assert lost == pytest.approx(count * hypergeom.sf(k // 2 - 1, count - 1, fifth, k))
 
 
 @pytest.mark.parametrize(("holders", "needed"), [(2, 2), (3, 2), (4, 3), (5, 3), (60, 31)])

@@ -238,18 +238,18 @@ def test_what_was_saved_of_another_attempt_is_refused():
 # Liars
 
 
-def test_who_reveals_wrong_shares_is_named_and_the_sum_is_right():
+@pytest.mark.parametrize("what", ["its self-mask", "the share that site number 6 dealt to it"])
+def test_who_reveals_wrong_shares_is_named_and_the_sum_is_right(what):
     group = Group.random(7)
     group.deposit()
     group.mask(range(6))  # number 6 drops out, and the shares of its box key are needed
     group.confirm()
-    group.reveal(range(5))
-    lie = bytearray(group.revealed(5))
-    for at in range(0, len(lie), 32):
-        lie[at] ^= 1
-    assert group.aggregator.revealed(5, bytes(lie)) == [5]
-    assert list(group.aggregator.culprits) == [5]
-    assert group.aggregator.culprits[5].startswith("site number 5 has revealed something else than was committed to")
+    lie = bytearray(group.revealed(0))
+    lie[0 if what == "its self-mask" else -32] ^= 1
+    assert group.aggregator.revealed(0, bytes(lie)) == [0]
+    said = f"site number 0 has revealed something else than was committed to: {what}"
+    assert group.aggregator.culprits == {0: said}
+    group.reveal(range(1, 6))
     assert same(group.aggregator.result(), group.sum_of(range(6)))
 
 

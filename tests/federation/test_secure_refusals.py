@@ -27,11 +27,12 @@ from fedpub.federation.secure.sealing import BOX, SELF, Channel, committed, self
 
 
 def test_a_group_below_the_minimum_is_refused():
-    for make in (lambda: Group.random(3, least=4), lambda: Group.random(1, least=1), lambda: Group.random(2, least=1)):
-        with pytest.raises(FedpubError, match="is too small: its sum needs at least"):
-            make()
-    with pytest.raises(FedpubError, match="is too small"):
-        Aggregator(attempt_of(range(3)), 4)
+    for count, least in ((3, 4), (1, 1), (2, 1)):
+        attempt = attempt_of(range(count))
+        with pytest.raises(FedpubError, match=f"a group of {count} is too small: its sum needs at least"):
+            Party(0, private_of(0), attempt, least, [np.zeros(4, np.uint8)])
+        with pytest.raises(FedpubError, match=f"a group of {count} is too small: its sum needs at least"):
+            Aggregator(attempt, least)
     assert Group.random(2, least=2).aggregator
 
 
