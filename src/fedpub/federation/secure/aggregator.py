@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from fedpub.errors import FedpubError
 from fedpub.federation.secure import saving
@@ -160,7 +160,7 @@ class Aggregator:
         deposits = {one: self._deposits[one] for one in self.alive()}
         self._secrets = Secrets(self._attempt, self._graph, deposits, survivors)
 
-    def _enough(self, present: set[int] | Mapping[int, object], what: str) -> tuple[int, ...]:
+    def _enough(self, present: Collection[int], what: str) -> tuple[int, ...]:
         for number in present:
             if why := lacking(self._attempt, self._least, present, self._graph[number]):
                 raise NotEnoughError(f"{why} that {what}")

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection
-
-import numpy as np
-from scipy.stats import hypergeom
+from fractions import Fraction
+from math import comb
 
 from fedpub.federation.secure.attempt import Attempt
 
 COMPLETE = 100
-COLLUDING, DROPPING = 0.2, 0.2  # shares of a group, for which the number of neighbours is chosen
-RARE = 2.0**-40
+COLLUDING, DROPPING = 5, 5  # one of so many, for which the number of neighbours is chosen
+RARE = Fraction(1, 2**40)
 
 Graph = dict[int, tuple[int, ...]]
 """Every member's neighbours, ascending."""
@@ -46,17 +45,23 @@ def degree(count: int) -> int:
     return count - 1
 
 
-def risks(count: int, k: int) -> tuple[float, float, float]:
+def risks(count: int, k: int) -> tuple[Fraction, Fraction, Fraction]:
     """Bounds on the probabilities that some member has as many colluding neighbours as the threshold, that the honest
     members who stay are not connected, and that some secret cannot be recovered. Sums over all members (union bound).
     """
-    colluding, dropping = int(np.ceil(COLLUDING * count)), int(np.ceil(DROPPING * count))
+    colluding, dropping = -(-count // COLLUDING), -(-count // DROPPING)
     needed = threshold(k)
-    read = count * hypergeom.sf(needed - 1, count - 1, colluding, k)
+    read = _at_least(needed, count - 1, colluding, k)
     # A circle of k / 2 neighbours on either side falls apart only where k / 2 in a row are missing, at two places.
-    cut = count * hypergeom.pmf(k // 2, count, colluding + dropping, k // 2)
-    lost = count * hypergeom.sf(k - needed, count - 1, dropping, k)
-    return float(read), float(cut), float(lost)
+    cut = _at_least(k // 2, count, colluding + dropping, k // 2)
+    lost = _at_least(k - needed + 1, count - 1, dropping, k)
+    return count * read, count * cut, count * lost
+
+
+def _at_least(least: int, count: int, marked: int, drawn: int) -> Fraction:
+    """The probability that of so many drawn from `count` at least so many are marked: exact, so that all agree on k."""
+    ways = sum(comb(marked, one) * comb(count - marked, drawn - one) for one in range(least, min(drawn, marked) + 1))
+    return Fraction(ways, comb(count, drawn))
 
 
 def threshold(holders: int) -> int:

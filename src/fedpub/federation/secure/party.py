@@ -17,8 +17,8 @@ from fedpub.federation.secure.masks import add_mask
 from fedpub.federation.secure.neighbours import lacking, neighbours
 from fedpub.federation.secure.records import Dealt, Deposit, Revealed
 from fedpub.federation.secure.refusals import CulpritError, NotEnoughError
-from fedpub.federation.secure.sealing import BOX, SEED, SELF, Channel, boxed, committed, self_mask_key, story
-from fedpub.federation.secure.shamir import PRIME, SIZE
+from fedpub.federation.secure.sealing import BOX, SEED, SELF, Channel, boxed, committed, fits, self_mask_key, story
+from fedpub.federation.secure.shamir import SIZE
 
 
 class Party:
@@ -151,10 +151,7 @@ class Party:
             )
         own, key = shares[:SIZE], shares[SIZE:]
         for kind, value, said in ((SELF, own, dealt.self_share), (BOX, key, dealt.box_share)):
-            if (
-                int.from_bytes(value, "little") >= PRIME
-                or committed(context, dealer, self._number, kind, value) != said
-            ):
+            if not fits(context, dealer, self._number, kind, value, said):
                 raise CulpritError(
                     dealer,
                     f"site number {dealer} has dealt a share of its {kind.decode()} to site number {self._number} that "

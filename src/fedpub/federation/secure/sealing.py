@@ -10,6 +10,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from fedpub.federation.secure.keys import derived
+from fedpub.federation.secure.shamir import PRIME
 
 # Constant, since no key seals two texts: it is derived from the attempt, the direction and a commitment to the text.
 NONCE = bytes(12)
@@ -22,6 +23,11 @@ def committed(context: bytes, dealer: int, holder: int, kind: bytes, value: byte
     """A hash that binds the dealer to a secret, a share or a seed. All of them are random: the hash hides them."""
     told = b"".join([context, dealer.to_bytes(4, "little"), holder.to_bytes(4, "little"), kind, b"\0", value])
     return hashlib.sha256(b"fedpub commitment\0" + told).digest()
+
+
+def fits(context: bytes, dealer: int, holder: int, kind: bytes, share: bytes, said: bytes) -> bool:
+    """Whether a share is a number that can be used, and the one that its dealer has committed to."""
+    return int.from_bytes(share, "little") < PRIME and committed(context, dealer, holder, kind, share) == said
 
 
 class Channel:

@@ -9,7 +9,7 @@ from fedpub.federation.secure.attempt import Attempt
 from fedpub.federation.secure.neighbours import Graph, threshold
 from fedpub.federation.secure.records import KEY, Deposit, Revealed
 from fedpub.federation.secure.refusals import CulpritError, NotEnoughError
-from fedpub.federation.secure.sealing import BOX, SEED, SELF, committed, unboxed
+from fedpub.federation.secure.sealing import BOX, SEED, SELF, committed, fits, unboxed
 
 
 class Secrets:
@@ -26,14 +26,14 @@ class Secrets:
     def take(self, holder: int, revealed: Revealed) -> str | None:
         """Keep what fits its commitments; what of it does not, in words."""
         wrong = []
-        if self._fits(holder, holder, SELF, revealed.own, self._deposits[holder].self_mask):
+        if fits(self._attempt.context, holder, holder, SELF, revealed.own, self._deposits[holder].self_mask):
             self._own[holder] = revealed.own
         else:
             wrong.append("its self-mask")
         for dealer, share in revealed.shares.items():
             dealt = self._deposits[dealer].dealt[holder]
             kind, said = (SELF, dealt.self_share) if dealer in self._survivors else (BOX, dealt.box_share)
-            if self._fits(dealer, holder, kind, share, said):
+            if fits(self._attempt.context, dealer, holder, kind, share, said):
                 self._shares[dealer][holder] = shamir.element(share)
             else:
                 wrong.append(f"the share that site number {dealer} dealt to it")
@@ -75,10 +75,6 @@ class Secrets:
 
     def _is_needed(self, dealer: int) -> bool:
         return dealer in self._survivors or not self._survivors.isdisjoint(self._graph[dealer])
-
-    def _fits(self, dealer: int, holder: int, kind: bytes, value: bytes, said: bytes) -> bool:
-        small = int.from_bytes(value, "little") < shamir.PRIME
-        return small and committed(self._attempt.context, dealer, holder, kind, value) == said
 
     def _recovered(self, dealer: int, kind: bytes, said: bytes) -> bytes:
         needed = threshold(len(self._graph[dealer]))
