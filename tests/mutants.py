@@ -2739,7 +2739,7 @@ TABLE = (
     M(
         "policy-of-any-number",
         "federation/policy.py",
-        "        if type(value) is not int or value < 0:",
+        "        if type(value) is not int or value < _LEAST[name]:",
         "        if False:",
         "federation/test_policy.py::test_a_wrong_policy_is_a_sentence",
     ),
