@@ -235,14 +235,14 @@ TABLE = (
     ),
     M(
         "plus-linked-by-the-nearest-pair",
-        "algorithms/fedpub_plus/communities.py",
+        "algorithms/communities.py",
         '"average")',
         '"single")',
         "algorithms/test_fedpub_plus.py::test_the_mean_over_all_pairs_counts",
     ),
     M(
         "plus-communities-of-any-size",
-        "algorithms/fedpub_plus/communities.py",
+        "algorithms/communities.py",
         "((size_G > 0) & (size_G < least)).any()",
         "((size_G > 0) & (size_G < 1)).any()",
         "algorithms/test_fedpub_plus.py::test_a_community_that_is_too_small_joins_the_one_most_like_it",

@@ -12,11 +12,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedpub.algorithms import Local
-from fedpub.algorithms.fedpub_plus import FedPubPlus, communities, standing
+from fedpub.algorithms import Local, communities
+from fedpub.algorithms.communities import communities as found_in
+from fedpub.algorithms.fedpub_plus import FedPubPlus, standing
 from fedpub.algorithms.fedpub_plus.beside import KEPT, LOCAL, LOCAL_DROPOUT, init_beside
 from fedpub.algorithms.fedpub_plus.choice import chosen, means, smoothed
-from fedpub.algorithms.fedpub_plus.communities import communities as found_in
 from fedpub.algorithms.fedpub_plus.standing import (
     ALONE,
     BESIDE,

@@ -27,6 +27,9 @@ class Context:
     weight_decay: float
     dropout: float
     defence: Defence = "none"
+    secure: bool = False  # the server gets sums over groups of clients only
+    min_group: int = 3  # clients in a group
+    embedding_noise: float = 0.0  # standard deviations of noise on functional embeddings
     batch_size: int = 0  # training nodes per step; 0: all
     made: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)  # by `once`
 

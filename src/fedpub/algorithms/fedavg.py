@@ -10,14 +10,15 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from fedpub.algorithms.protocol import Algorithm, Context, Notes
+from fedpub.algorithms.protocol import Context, Notes
+from fedpub.algorithms.sums import OneMean
 from fedpub.algorithms.training import weighted_mean
 from fedpub.core.message import Message
 from fedpub.core.tree import State
 
 
 @dataclass(frozen=True)
-class FedAvg(Algorithm):
+class FedAvg(OneMean):
     title: ClassVar[str] = "FedAvg"
     averaged: ClassVar[str] = "weights"
 
@@ -26,4 +27,4 @@ class FedAvg(Algorithm):
         return frozenset({"weights", "size"})
 
     def server(self, ctx: Context, server: State, ids: Tensor, up: Message) -> tuple[State, Notes]:
-        return {"weights": weighted_mean(up)}, {}
+        return {self.averaged: weighted_mean(up, self.averaged)}, {}

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from fedpub.algorithms.fedavg import FedAvg
-from fedpub.algorithms.protocol import Context, Place
+from fedpub.algorithms.protocol import Algorithm, Context, Place
 from fedpub.core.message import Message
 from fedpub.core.tree import State, Tree, tensor, tree
 from fedpub.data.clients.subgraph import Added, Subgraph
@@ -40,6 +40,7 @@ DENSE_ABOVE = 0.05  # share of nonzeros above which features are multiplied as d
 @dataclass(frozen=True)
 class FedGNN(FedAvg):
     title: ClassVar[str] = "FedGNN"
+    secured = Algorithm.secured  # what its clients exchange before the rounds is no sum
 
     # Overlapping clients already hold copies of similar nodes.
     relation: Literal["neighbourhood", "similarity"] | None = None

@@ -10,8 +10,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from fedpub.algorithms.protocol import Algorithm, Context, Notes
-from fedpub.algorithms.training import adopt, optimiser_of, train, weighted_mean
+from fedpub.algorithms.fedavg import FedAvg
+from fedpub.algorithms.protocol import Context
+from fedpub.algorithms.training import adopt, optimiser_of, train
 from fedpub.core.message import Message
 from fedpub.core.tree import State, Tree, broadcast, stacked, tree
 from fedpub.data.clients.stack import Clients
@@ -20,7 +21,7 @@ from fedpub.models.base import OUTPUT
 
 
 @dataclass(frozen=True)
-class FedPer(Algorithm):
+class FedPer(FedAvg):
     title: ClassVar[str] = "FedPer"
     averaged: ClassVar[str] = "base"
 
@@ -50,9 +51,6 @@ class FedPer(Algorithm):
         optimiser, loss_K = train(ctx, data, weights, optimiser_of(own))
         up = Message({"base": self.base(weights), "size": data.num_train_K})
         return {"weights": weights, **optimiser}, up, loss_K
-
-    def server(self, ctx: Context, server: State, ids: Tensor, up: Message) -> tuple[State, Notes]:
-        return {"base": weighted_mean(up, "base")}, {}
 
     def base(self, weights: Tree) -> Tree:
         return {name: leaf for name, leaf in weights.items() if not name.startswith(self.head)}

@@ -28,11 +28,12 @@ import torch
 from torch import Tensor
 
 from fedpub.algorithms import official
-from fedpub.algorithms.fedpub_options import Options
+from fedpub.algorithms.fedpub_disjoint import Disjoint, one_community
 from fedpub.algorithms.masks import MASK, first_masks, forget_unseen, masked, with_masks
 from fedpub.algorithms.measures import Functions
 from fedpub.algorithms.protocol import Context, Notes
 from fedpub.algorithms.similarity import attention, cosine, nearest
+from fedpub.algorithms.sums import sums_of
 from fedpub.algorithms.training import adopt, optimiser_of, train
 from fedpub.core.kernels import average_sent, sent_entries
 from fedpub.core.message import SENT, Message
@@ -45,7 +46,7 @@ from fedpub.tasks import Task
 
 
 @dataclass(frozen=True)
-class FedPub(Options):
+class FedPub(Disjoint):
     title: ClassVar[str] = "FED-PUB"
 
     # Algorithm 1: the client
@@ -91,12 +92,15 @@ class FedPub(Options):
     # Algorithm 2: the server
 
     def init_server(self, w0: Tree, num_clients: int) -> State:
-        return {"weights": stacked(w0, num_clients)}  # line 2
+        first: State = {"weights": stacked(w0, num_clients)}  # line 2
+        return first | (one_community(next(iter(w0.values())), num_clients) if self.communities == "disjoint" else {})
 
     def send(self, server: State, ids: Tensor) -> Message:
         return Message(select({"weights": server["weights"]}, ids))
 
     def server(self, ctx: Context, server: State, ids: Tensor, up: Message) -> tuple[State, Notes]:
+        if self.communities == "disjoint":
+            return self.summed(ctx, server, ids, sums_of(self, ctx, server, ids, up, self.least(ctx, server)), up)
         last = tree(select({"weights": server["weights"]}, ids)["weights"])
         assert self.tau is not None, "the experiment resolves tau"
         if isinstance(self.compared, Functions) and self.neighbours:

@@ -42,8 +42,9 @@ class Options(Algorithm):
     """Proxy graph of functional embeddings: block model, Erdős-Rényi, one node, or the client's own features."""
     embedding: Literal["client", "server"] = "client"
     """Place where functional embeddings are computed; server uploads the masked weights, if there are masks."""
-    communities: Literal["implicit", "explicit"] = "implicit"
-    """Averaging over all clients (implicit), or over those with a similarity of at least 0.5 (explicit)."""
+    communities: Literal["implicit", "explicit", "disjoint"] = "implicit"
+    """Averaging over all clients (implicit), over those with a similarity of at least 0.5 (explicit), or with equal
+    shares in disjoint groups of at least `min_group` such clients (disjoint; with `secure`, explicit is disjoint)."""
     neighbours: int = 0
     """Neighbour count: most similar clients to average over, including the client itself; 0 for all."""
     official: bool = False
@@ -83,7 +84,9 @@ class Options(Algorithm):
 
     @property
     def looks_at_values(self) -> bool:
-        return bool(self.measure == "label" or self.proxy == "feature" or self.neighbours)
+        return bool(
+            self.measure == "label" or self.proxy == "feature" or self.neighbours or self.communities == "disjoint"
+        )
 
     @property
     def penalties(self) -> tuple[float, float]:
@@ -104,6 +107,22 @@ class Options(Algorithm):
     def threshold(self) -> float | None:
         """The minimum similarity within a community; None if all clients form one."""
         return EXPLICIT if self.communities == "explicit" else None
+
+    def secured(self) -> Self:
+        """With disjoint communities: a server that knows other mixtures can solve for every client's weights."""
+        needs = "needs the weights of every single client"
+        if not self.similarity:
+            return replace(self, communities="disjoint")
+        if self.measure != "function":
+            raise FedpubError(f"`measure={self.measure}` {needs} or its labels; leave it out, or `secure`")
+        if self.embedding == "server":
+            raise FedpubError(f"`embedding=server` {needs}; leave it out, or `secure`")
+        if self.communities == "implicit" or self.neighbours:
+            raise FedpubError(
+                "averages by similarity, one for each client, cannot be sums over groups: add `communities=explicit` "
+                "for disjoint groups, take `method=fedpub-plus`, or leave `secure` out"
+            )
+        return replace(self, communities="disjoint")
 
     def pace(self, data: Clients) -> float | Tensor:
         """The learning rate of a client's masks, as a factor; one for all clients, or one per client, [K]."""

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from fedpub.algorithms.fedavg import FedAvg
-from fedpub.algorithms.protocol import Context, Place
+from fedpub.algorithms.protocol import Algorithm, Context, Place
 from fedpub.core.message import Message
 from fedpub.core.optim import adam_init, adam_step
 from fedpub.core.rng import numpy_stream, torch_stream
@@ -49,6 +49,7 @@ CLASSIFIER = "classifier:"  # prefix of the parameters of the classifier that is
 @dataclass(frozen=True)
 class FedSage(FedAvg):
     title: ClassVar[str] = "FedSage+"
+    secured = Algorithm.secured  # what its clients exchange before the rounds is no sum
 
     generator_epochs: int = 20
     """Epochs in which each client trains its generator alone."""

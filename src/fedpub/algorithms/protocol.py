@@ -16,6 +16,7 @@ from fedpub.core.message import Message
 from fedpub.core.tree import State, Tree, broadcast, stacked, tree
 from fedpub.data.clients.stack import Clients
 from fedpub.data.clients.subgraph import Added, Subgraph
+from fedpub.errors import FedpubError
 from fedpub.models.base import Model
 from fedpub.tasks.base import Task
 
@@ -100,6 +101,13 @@ class Algorithm(Protocol):
     def adapted(self, dataset: str, scenario: str) -> Algorithm:
         """The method with unset hyper-parameters filled in for a data set and a scenario."""
         return self
+
+    def secured(self) -> Algorithm:
+        """The method as it is where its server gets sums over groups only; see `algorithms.sums`."""
+        raise FedpubError(
+            f"{getattr(self, 'title', type(self).__name__)} needs the upload of every single client; leave `secure` "
+            "out, or use fedavg, fedprox, fedper, fedpub with `communities=explicit`, or fedpub-plus"
+        )
 
     def net(self, chosen: Model, task: Task, batches: bool = False) -> Model:
         """The model that the method trains if this one is chosen; all parts of it allow `batches` if asked to."""

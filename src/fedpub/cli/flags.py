@@ -169,7 +169,8 @@ def _registry(function: Function, arguments: Sequence[str]) -> ConstructorRegist
 
                 chosen = named_method(arguments, default.method)
                 option: Any = METHODS[chosen]
-                group(chosen.replace("-", "_"), option, list(_fields(option())))
+                own = [one for one in _fields(option()) if one.name not in shown]  # the others are filled in from them
+                group(chosen.replace("-", "_"), option, own)
             made[name] = _experiment(name, default, [one.name for one in first], chosen)
         elif isinstance(kind, type) and is_dataclass(kind):
             group(name, kind, list(_fields(default)), kind)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from fedpub.algorithms.protocol import Algorithm, Context, NeedsSetup, Notes
+from fedpub.algorithms.sums import Sums
 from fedpub.core.message import Message
 from fedpub.core.tree import State, Tree, put, select, state_map, tensor, tree_map
 from fedpub.data.clients.stack import Clients, Report, stack
@@ -28,6 +29,7 @@ from fedpub.engine.robust import defended
 from fedpub.engine.rounds import Round, Snapshot, check_declared, drawn_weights, measure, participants
 from fedpub.engine.size import message_bytes
 from fedpub.engine.spill import Spill
+from fedpub.engine.sums import summed_round
 from fedpub.errors import FedpubError
 from fedpub.tasks.base import Task
 
@@ -200,8 +202,14 @@ def _play(
             spill.rest()
         data.rest()
     if uploads:
-        used_uploads = defended(ctx, Message.of(uploads), algorithm.send(server, ids))
-        server, notes = algorithm.server(ctx, server, ids, used_uploads)
+        up = Message.of(uploads)
+        if ctx.secure:
+            assert isinstance(algorithm, Sums)
+            examples = sum(int(data.num_train_K.sum()) for data in everyone)
+            server, notes, _, bytes_K = summed_round(algorithm, ctx, server, ids, up, count, examples)
+            up_K[ids.to(device)] = bytes_K.to(device)
+        else:
+            server, notes = algorithm.server(ctx, server, ids, defended(ctx, up, algorithm.send(server, ids)))
     if not whole:
         for place, data in _placed(everyone):
             measured.append(measure(algorithm, ctx, select(clients, numbers[place]), data))
@@ -246,7 +254,7 @@ def _split(numbers: Tensor, clients: int, reported: int, task: Task) -> dict[str
 
 def can_record(algorithm: Algorithm, ctx: Context, federation: Federation, clients: State) -> bool:
     """Whether rounds are alike, so that one can be recorded: on a GPU, all clients at once and at the same step."""
-    if federation.device.type != "cuda" or looks_at_values(algorithm) or ctx.batch_size:
+    if federation.device.type != "cuda" or looks_at_values(algorithm) or ctx.batch_size or ctx.secure:
         return False
     if not ctx.task.steady or not ctx.model.steady:
         return False

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 MOST_HOPS = 10
+LEAST_GROUP = 3  # in a secure sum
 
 
 def check_ranges(plan: Plan) -> None:
@@ -40,10 +41,40 @@ def check_ranges(plan: Plan) -> None:
     for name, low, high in (("dropout", 0, 0.99), ("failures", 0, 1)):
         if not low <= getattr(plan, name) <= high:
             raise FedpubError(f"`{name}={getattr(plan, name)}` is outside {low} to {high}")
+    if plan.embedding_noise < 0:
+        raise FedpubError(f"`embedding_noise={plan.embedding_noise}` is not possible; give 0 or more")
+    if plan.embedding_noise and not {"embedding", "functions"} & plan.algorithm.uploads:
+        raise FedpubError(
+            f"`embedding_noise={plan.embedding_noise}` has no effect: no functional embedding leaves a client of "
+            f"{plan.experiment.method}; leave it out"
+        )
     if plan.weight_decay < 0:
         raise FedpubError(f"`weight_decay={plan.weight_decay}` is not possible; give 0 or more")
     if plan.lr <= 0:
         raise FedpubError(f"`lr={plan.lr}` is not possible; give a positive number, such as 0.01")
+
+
+def check_secure(plan: Plan) -> None:
+    """Raise an error if a setting contradicts sums over groups."""
+    experiment = plan.experiment
+    if experiment.min_group < 1:
+        raise FedpubError(f"`min_group={experiment.min_group}` is not possible; give 1 or more")
+    if not experiment.secure:
+        return
+    if experiment.min_group < LEAST_GROUP:
+        raise FedpubError(
+            f"`min_group={experiment.min_group}` is not possible with `secure`: of a sum over two, each knows the "
+            f"other's part; give {LEAST_GROUP} or more"
+        )
+    if experiment.defence in ("clip", "median"):
+        raise FedpubError(
+            f"`defence={experiment.defence}` compares the uploads of single clients, which `secure` hides; use guard, "
+            "which every client applies itself, or none"
+        )
+    if experiment.clients is not None and experiment.clients < experiment.min_group:
+        raise FedpubError(
+            f"`clients={experiment.clients}` are fewer than `min_group={experiment.min_group}`: no sum would be made"
+        )
 
 
 def check_task_settings(experiment: Experiment) -> None:

@@ -20,6 +20,7 @@ from fedpub.errors import FedpubError, unknown
 from fedpub.experiment.checks import (
     check_model_settings,
     check_ranges,
+    check_secure,
     check_split,
     check_task_settings,
     checked_device,
@@ -60,6 +61,9 @@ class Plan:
     ratios: Ratios
     split: Origin
     alpha: float
+    secure: bool
+    min_group: int
+    embedding_noise: float
     defence: Defence
     device: torch.device
     dtype: torch.dtype
@@ -79,7 +83,10 @@ class Plan:
         experiment = replace(experiment, method=method, dataset=datasets.absolute(experiment.dataset))
         if model is not None:
             experiment = replace(experiment, model=OBJECT + object_name(model))
+        experiment = replace(experiment, min_group=least_group(experiment))
         algorithm = algorithm_of(experiment) if algorithm is None else _adapted(algorithm, experiment)
+        if experiment.secure:
+            algorithm = algorithm.secured()
         usual = defaults(experiment.dataset, experiment.clients, experiment.seed, TASKS[experiment.task])
         usual |= algorithm.defaults
         filled = replace(
@@ -105,6 +112,7 @@ class Plan:
             **decided,
         )
         check_ranges(plan)
+        check_secure(plan)
         return plan
 
     def resolve(self) -> Plan:
@@ -139,6 +147,9 @@ class Plan:
             weight_decay=self.weight_decay,
             dropout=self.dropout,
             defence=self.defence,
+            secure=self.secure,
+            min_group=self.min_group,
+            embedding_noise=self.embedding_noise,
         )
 
 
@@ -156,9 +167,19 @@ def algorithm_of(experiment: Experiment) -> Algorithm:
     for name in experiment.options:
         if name not in known:
             raise unknown(f"option of {experiment.method}", name, sorted(known) or ["(it has none)"])
-    algorithm: Algorithm = kind(**experiment.options)
+    shared = {"min_group": experiment.min_group} if "min_group" in known else {}
+    algorithm: Algorithm = kind(**{**experiment.options, **shared})
     check_types(algorithm, f"{experiment.method}.")
     return _adapted(algorithm, experiment)
+
+
+def least_group(experiment: Experiment) -> int:
+    """The setting `min_group`, which older configurations of FED-PUB-plus have among its options."""
+    asked, usual = experiment.min_group, type(experiment)().min_group
+    option = experiment.options.get("min_group", asked)
+    if asked not in (usual, option):
+        raise FedpubError(f"`min_group={asked}` contradicts {option} among the method's options; leave one of them out")
+    return int(option)
 
 
 def _adapted(algorithm: Algorithm, experiment: Experiment) -> Algorithm:

@@ -91,6 +91,10 @@ class Experiment:
     """Concentration of the dirichlet scenario: the smaller, the stronger the label skew."""
     secure: bool = False
     """Secure aggregation: the server gets sums over groups of clients, never one client's upload."""
+    min_group: int = 3
+    """Minimum number of clients in a community, in an average and in a secure sum."""
+    embedding_noise: float = 0.0
+    """Standard deviation of the noise on functional embeddings, in their own."""
     defence: Defence = "default"
     """Defence against hostile clients; default is clip, or guard for methods with personal averages."""
     device: str = "cpu"
@@ -145,6 +149,8 @@ YOUNGER: Mapping[str, Any] = {
     "class_weights": "none",
     "split": "default",
     "secure": False,
+    "min_group": 3,
+    "embedding_noise": 0.0,
 }
 """Settings that came after runs had been stored, each with the value under which those were computed."""
 

@@ -53,7 +53,7 @@ def would_send(site: Site, experiment: Path | None) -> Found:
             return _found(_good(answer), f"what {site.name} would send before the first round of {wanted.method}", [])
         server = part.algorithm.init_server(part.w0, 1)
         message = part.algorithm.send(server, torch.tensor([0]))
-        fields = {"run": run, "round": 1, "base": 0, "best": 0}
+        fields = {"run": run, "round": 1, "base": 0, "best": 0, "examples": part.own.num_train}
         answer = trial.answer(encode(Envelope("round", fields, message)))
         stays = list(pack(part.load("round-1")[0]))
         return _found(_good(answer), f"what {site.name} would send in the first round of {wanted.method}", stays)

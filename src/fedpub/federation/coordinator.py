@@ -29,12 +29,16 @@ from fedpub.engine.rounds import Round, Snapshot, check_version, drawn_weights, 
 from fedpub.engine.setup import OnStep
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment, Plan
-from fedpub.federation.gathering import Gathering, gathering
+from fedpub.federation.gathering import Gathering, InSums, gathering
 from fedpub.federation.known import FINGERPRINT, REMOVED, SITES, Known
 from fedpub.federation.preparation import Preparation
 from fedpub.federation.requests import PAUSE, Exchange, OnEvent, Requests, Terms, reason_of
+from fedpub.federation.secure.at_coordinator import SecureSums
+from fedpub.federation.validate.fields import MOST_EXAMPLES
 from fedpub.federation.validate.upload import Expected, most_examples
 from fedpub.federation.wire import Envelope, encode
+
+LOSS = "loss"  # the mean training loss, where only that is known
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,7 @@ class Coordinator:
         terms.check()
         self._path, self.requests = folder / SITES, Requests(self.sites, exchange, terms, on_event, is_member)
         self._removed_path, self._removed = folder / REMOVED, list[int]()
-        self.preparation = Preparation(self.plan, run, self.requests)
+        self.preparation = Preparation(self.plan, run, self.requests, folder)
 
     def prepare(self, on_step: OnStep | None = None) -> Known:
         """What happens once before the rounds; a restart reads it from the folder."""
@@ -100,7 +104,8 @@ class Coordinator:
             gathered, answers, sizes = self._play(ctx, chosen, server, clients, known, expected)
             ids = torch.tensor(sorted(answers), dtype=torch.int64)
             server, notes = gathered.server(server, ids)
-            clients = _measured(clients, answers, number) | self._fingerprints(clients, answers)
+            told = gathered.means() if isinstance(gathered, InSums) else None
+            clients = _measured(clients, answers, number, told) | self._fingerprints(clients, answers)
             yield self._round(number, server, clients, answers, sizes, ids, notes)
         self.finish(clients)
 
@@ -118,6 +123,8 @@ class Coordinator:
         if not removed:
             return server, clients
         ids = torch.tensor(removed, dtype=torch.int64)
+        if self.plan.secure:
+            return self.algorithm.without(server, ids), clients
         unknown = {name: leaf.index_fill(0, ids, float("nan")) for name, leaf in tree(clients["metrics"]).items()}
         kept = {FINGERPRINT: tensor(clients[FINGERPRINT]).index_fill(0, ids, 0)} if FINGERPRINT in clients else {}
         return self.algorithm.without(server, ids), clients | {"metrics": unknown} | kept
@@ -158,12 +165,10 @@ class Coordinator:
             messages = {}
             for client in chosen:
                 fields = {"run": self.run, "round": number, "base": int(base_K[client]), "best": best}
+                fields |= {"examples": known.examples}
                 messages[client] = encode(Envelope("round", fields, _one(sent(client))))
-            gathered, answers, lost = (
-                gathering(self.algorithm, ctx, sent, self._path.parent),
-                dict[int, Answer](),
-                list[int](),
-            )
+            gathered = gathering(self.algorithm, ctx, sent, self._path.parent)
+            answers, lost = dict[int, Answer](), list[int]()
             sizes = {client: (0, len(data)) for client, data in messages.items()}
             for client, answer, data in self.requests.each(messages, number):
                 if answer.kind == "lost":
@@ -181,6 +186,8 @@ class Coordinator:
             for client in sorted(set(chosen) - set(answers)):
                 self.requests.event(client, "left out", number, "no valid answer within the deadline")
             if len(answers) >= min(need, len(chosen)):
+                if isinstance(gathered, InSums):
+                    return gathered, self._summed(ctx, gathered, answers, server, known, sizes), sizes
                 return gathered, answers, sizes
             if time.monotonic() > until:
                 raise FedpubError(
@@ -189,10 +196,36 @@ class Coordinator:
                 )
             time.sleep(PAUSE)
 
+    def _summed(
+        self,
+        ctx: Context,
+        gathered: InSums,
+        answers: dict[int, Answer],
+        server: State,
+        known: Known,
+        sizes: dict[int, tuple[int, int]],
+    ) -> dict[int, Answer]:
+        """Ask for the sums; the answers of the sites that are in one, or in a group too small for one."""
+        sums = SecureSums(self.run, known.keys, self.plan.min_group, self._path.parent, self.requests)
+        w0, ids = self.first_weights(known), torch.tensor(sorted(answers), dtype=torch.int64)
+        like = self.algorithm.upload_like(ctx, w0, len(known.classes))
+        groups = gathered.groups(server, ids, like, len(known.sites), known.examples)
+        gathered.found = sums.of(ctx.round, groups)
+        for client, (up, down) in sums.bytes.items():
+            before = sizes.get(client, (0, 0))
+            sizes[client] = before[0] + up, before[1] + down
+        counted = {client for one in gathered.found for client in one.ids.tolist()}
+        counted |= {client for one in groups if len(one.members) < self.plan.min_group for client in one.members}
+        return {client: answer for client, answer in answers.items() if client in counted}
+
     def _begin_anew(self, client: int, known: Known, number: int) -> None:
         """Ask once: the other sites do not wait for one that lost its state, and its refusal does not end the run."""
         message = encode(self.preparation.begin(client, known, number))
         answer, _ = self.requests.ask({client: message}, number).get(client, (None, 0))
+        if answer is not None and answer.kind == "begun" and known.keys:
+            key = answer.fields.get("key")
+            if key != known.keys[client]:
+                self.requests.event(client, "refused", number, "it has another key than this run began with")
         if answer is None or answer.kind != "begun":
             self.requests.event(client, "refused", number, f"it did not begin anew: {reason_of(answer)}")
 
@@ -201,7 +234,9 @@ class Coordinator:
         if answer.kind != "round":
             return reason_of(answer)
         try:
-            most = most_examples(known.test_sizes[client], self.plan.ratios if self.plan.draws else None)
+            most = MOST_EXAMPLES
+            if known.test_sizes:
+                most = most_examples(known.test_sizes[client], self.plan.ratios if self.plan.draws else None)
             wrong = expected.problem(answer, number, most)
         except Exception as error:
             wrong = f"its answer cannot be read: {error}"
@@ -217,6 +252,8 @@ class Coordinator:
         ids: Tensor,
         notes: dict[str, Tensor],
     ) -> Round:
+        if self.plan.secure:
+            return _in_sum(number, server, clients, sizes, ids, self.ctx.task.metrics)
         count = len(self.sites)
         loss_K = torch.full((count,), float("nan"), dtype=torch.float64)
         up_K, down_K = (torch.zeros(count, dtype=torch.int64) for _ in range(2))
@@ -268,19 +305,49 @@ def _first(known: Known) -> State:
     metrics = {
         name: torch.tensor([one[name] for one in known.metrics], dtype=torch.float64) for name in known.metrics[0]
     }
-    base_K = torch.zeros(len(known.metrics), dtype=torch.int64)
-    return {"base": base_K, "metrics": metrics, **_kept(Best())}
+    loss = {LOSS: torch.full((1,), math.nan, dtype=torch.float64)} if known.keys else {}
+    base_K = torch.zeros(len(known.sites), dtype=torch.int64)
+    return {"base": base_K, "metrics": metrics | loss, **_kept(Best())}
 
 
-def _measured(clients: State, answers: dict[int, Answer], number: int) -> State:
+def _measured(
+    clients: State, answers: dict[int, Answer], number: int, told: Mapping[str, float] | None = None
+) -> State:
+    """`told`: the means over all sites, if those of a single one are not known."""
     base_K, metrics = tensor(clients["base"]).clone(), tree_map(torch.clone, tree(clients["metrics"]))
     for client, answer in answers.items():
         base_K[client] = number
-        for name, value in answer.fields["metrics"].items():
+        for name, value in answer.fields.get("metrics", {}).items():
             metrics[name][client] = value
+    for name, mean in (told or {}).items():
+        metrics[name][0] = mean
     best = Best(int(tensor(clients["best"])), *tensor(clients["best_is"]).tolist())
     best.update(number, float(metrics["val"].nanmean()), float(metrics["val_loss"].nanmean()))
     return {"base": base_K, "metrics": metrics, **_kept(best)}
+
+
+def _in_sum(
+    number: int,
+    server: State,
+    clients: State,
+    sizes: dict[int, tuple[int, int]],
+    ids: Tensor,
+    names: Sequence[str],
+) -> Round:
+    """A round of which only means and sums over all sites are known: one row for all of them."""
+    metrics = tree_map(torch.clone, tree(clients["metrics"]))
+    up, down = (torch.tensor([sum(size[way] for size in sizes.values())]) for way in (0, 1))
+    return Round(
+        snapshot=Snapshot(number, server, clients),
+        took_part_R=torch.tensor([bool(len(ids))]),
+        metrics={name: metrics[name] for name in names},
+        loss_R=metrics[LOSS],
+        sparsity_R=metrics["sparsity"],
+        bytes_up_R=up,
+        bytes_down_R=down,
+        ids=ids,
+        notes={},  # relations of single sites, for which there are no rows
+    )
 
 
 def _kept(best: Best) -> State:

@@ -36,7 +36,7 @@ def play(
             coordinator.rounds(known, start),
             coordinator.plan.rounds,
             store,
-            lambda record, _: record.summary(metric, list(known.test_sizes), known.setup or NO_SETUP),
+            lambda record, _: record.summary(metric, list(known.test_sizes) or None, known.setup or NO_SETUP),
             Keeping(checkpoint_seconds=0, keep_checkpoint=True),  # sites that join later start from the checkpoint
             on_round,
         )

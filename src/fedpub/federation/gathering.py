@@ -10,7 +10,7 @@ Axes: K clients.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -18,9 +18,13 @@ import torch
 from torch import Tensor
 
 from fedpub.algorithms.protocol import Algorithm, Averages, Context, Notes
+from fedpub.algorithms.sums import Summed, Sums
 from fedpub.core.message import Message
 from fedpub.core.tree import State, Tree, tree_map
 from fedpub.engine.robust import capped, defended, lengths, shares, shortened
+from fedpub.engine.sums import means_of
+from fedpub.federation.secure.at_coordinator import Group
+from fedpub.federation.secure.numbers import of_round, told_digest, unknown
 from fedpub.federation.wire import decode
 
 Sent = Callable[[int], Message]  # what a client was sent
@@ -36,6 +40,8 @@ class Gathering(Protocol):
 
 def gathering(algorithm: Algorithm, ctx: Context, sent: Sent, folder: Path) -> Gathering:
     """What takes the uploads of a round; those that wait do so in `folder`."""
+    if ctx.secure:
+        return InSums(algorithm, ctx, sent)
     # Bounded entry by entry, each needs all others.
     if isinstance(algorithm, Averages) and ctx.defence != "median":
         return OneByOne(algorithm.averaged, ctx, sent, folder)
@@ -99,3 +105,35 @@ class OneByOne:
         start, length = self._places[client]
         self._file.seek(start)
         return decode(self._file.read(length)).message
+
+
+class InSums:
+    """Holds what is in the clear; weights and numbers come as sums over groups (`federation.secure`)."""
+
+    def __init__(self, algorithm: Algorithm, ctx: Context, sent: Sent) -> None:
+        assert isinstance(algorithm, Sums)
+        self._algorithm, self._ctx, self._sent = algorithm, ctx, sent
+        self._clear: dict[int, Message] = {}
+        self.found: Sequence[Summed] = ()
+
+    def add(self, client: int, up: Message, data: bytes) -> None:
+        self._clear[client] = up
+
+    def groups(self, server: State, ids: Tensor, like: Message, sites: int, examples: int) -> list[Group]:
+        """Who is added up with whom; `like`: an example upload."""
+        place_K, made = self._algorithm.groups(server, ids), []
+        for number in sorted({*place_K.tolist()}):
+            members = ids[place_K == number].tolist()
+            sent = self._sent(members[0])  # the same for all
+            names = (*self._ctx.task.metrics, "sparsity", "loss")
+            numbers, _ = of_round(self._algorithm, self._ctx, sites, sent, like, examples, unknown(names))
+            made.append(Group(number, tuple(members), told_digest(self._ctx.round, examples, sent), numbers))
+        return made
+
+    def server(self, server: State, ids: Tensor) -> tuple[State, Notes]:
+        clear = Message.together([self._clear[client] for client in ids.tolist()])
+        return self._algorithm.summed(self._ctx, server, ids, self.found, clear)
+
+    def means(self) -> dict[str, float]:
+        """The means of losses and metrics over all sites in a sum."""
+        return means_of([one.sums.numbers for one in self.found])

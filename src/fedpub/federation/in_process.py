@@ -14,6 +14,7 @@ from fedpub.federation.coordinator import Coordinator
 from fedpub.federation.deployed import play
 from fedpub.federation.part import OnePiece
 from fedpub.federation.requests import Terms
+from fedpub.federation.secure.run_keys import Identity
 from fedpub.federation.site import Site
 from fedpub.federation.wire_header import Precision
 from fedpub.store.directory import read_rows
@@ -31,11 +32,14 @@ class InProcessSites:
         for name, own in zip(self.names, ready.federation.subgraphs, strict=True):
             write_subgraph(folder / name / "piece.safetensors", own, ready.graph.classes)
         self.sites: dict[int, Site] = {}
+        self.identities = identities(self.names) if experiment.resolve().secure else {}
 
     def site(self, client: int) -> Site:
         if client not in self.sites:
             place = self.folder / self.names[client]
-            self.sites[client] = Site(place, self.names[client], lambda: OnePiece(place / "piece.safetensors"))
+            name = self.names[client]
+            piece = place / "piece.safetensors"
+            self.sites[client] = Site(place, name, lambda: OnePiece(piece), identity=self.identities.get(name))
         return self.sites[client]
 
     def restart(self) -> None:
@@ -61,3 +65,21 @@ def run_in_process(
         terms = Terms(precision=precision)
         coordinator = Coordinator(plan, "0" * 16, sites.names, sites, place / "sites", terms)
         return play(coordinator, place / "run"), read_rows(place / "run")[-1]
+
+
+def identities(names: list[str]) -> dict[str, Identity]:
+    """Sites that trust each other, with keys for this process only."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+    keys = {name: Ed25519PrivateKey.generate() for name in names}
+    lines = {name: key.public_key().public_bytes_raw().hex() for name, key in keys.items()}
+
+    def verify(line: str, signature: bytes, text: bytes) -> bool:
+        try:
+            Ed25519PublicKey.from_public_bytes(bytes.fromhex(line)).verify(signature, text)
+        except InvalidSignature:
+            return False
+        return True
+
+    return {name: Identity(name, key.sign, verify, lambda: lines) for name, key in keys.items()}

@@ -26,6 +26,8 @@ class Known:
     metrics: tuple[Mapping[str, float], ...] = ()  # before the first round
     setup: Mapping[str, float] | None = None
     relations: int = 1  # directions and kinds of edges
+    keys: tuple[str, ...] = ()  # of this run, for secure sums; metrics are then one, their means
+    examples: int = 0  # training examples of all sites, if only their sum is known
 
     def save(self, path: Path) -> None:
         write_text(path, json.dumps(self.__dict__, indent=2) + "\n")

@@ -76,6 +76,15 @@ class Ledger:
         words = [name.split(" ") for name in self.asked]
         return max((int(number) for kind, number in words if kind == "round"), default=0)
 
+    def forget_sums(self, number: int) -> None:
+        """Forget the sums of earlier rounds, of which nothing is answered any more."""
+        kept = ("round", "exchange", "join")
+        self.asked = {
+            name: digest
+            for name, digest in self.asked.items()
+            if name.startswith(kept) or int(name.split(" ")[1].partition(".")[0]) >= number
+        }
+
     def check(self, question: str, digest: str) -> None:
         """Raise an error if the question was asked before by a different message."""
         if self.asked.get(question, digest) != digest:

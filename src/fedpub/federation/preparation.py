@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 
@@ -13,10 +14,13 @@ from fedpub.core.message import Message
 from fedpub.core.printable import printable
 from fedpub.core.tree import State
 from fedpub.engine.setup import OnStep
+from fedpub.engine.sums import means_of
 from fedpub.errors import FedpubError
 from fedpub.experiment import Plan
 from fedpub.federation.known import Known
 from fedpub.federation.requests import Requests
+from fedpub.federation.secure.at_coordinator import Group, SecureSums
+from fedpub.federation.secure.numbers import of_first, sizes_of, unknown
 from fedpub.federation.validate.fields import ANSWERED, MOST_CLASSES
 from fedpub.federation.validate.upload import wrong_values
 from fedpub.federation.wire import Envelope, encode
@@ -25,6 +29,7 @@ from fedpub.federation.wire_header import MOST_HEADER, spell
 LONGEST_CLASSES = MOST_HEADER // 2  # bytes: the experiment is in the same message
 # What all sites must have in common, and what that means for their data.
 SAME_FEATURES = ("features", "all sites need the same columns in the same order")
+KEYED = ("key", "signature")
 SAME_EDGES = ("relations", "all sites need edges of the same kinds, directed or not")
 
 
@@ -35,6 +40,7 @@ class Preparation:
     plan: Plan
     run: str
     requests: Requests
+    folder: Path
 
     def prepare(self, on_step: OnStep | None = None) -> Known:
         """What the coordinator knows of its sites when the rounds begin."""
@@ -42,6 +48,8 @@ class Preparation:
         return replace(self, plan=self.plan.related(known.relations))._begin_all(known, on_step)
 
     def _begin_all(self, known: Known, on_step: OnStep | None) -> Known:
+        if self.plan.secure:
+            return self._begin_secure(known)
         requests, cost = self.requests, None
         sets_up = isinstance(self.plan.algorithm, NeedsSetup)
         rules = ANSWERED["begun, before a set-up" if sets_up else "begun"]
@@ -60,6 +68,26 @@ class Preparation:
             metrics=tuple(one["metrics"] for one in fields),
             setup=cost,
         )
+
+    def _begin_secure(self, known: Known) -> Known:
+        """The sites' keys of the run, which they check, and the sums of what they would tell of themselves."""
+        requests, ctx = self.requests, self.plan.context
+        begun = requests.ask_all("begun", lambda client: self.begin(client, known, 0), ANSWERED["begun, secure"])
+        keys, signatures = ([begun[client].fields[name] for client in requests.everyone] for name in KEYED)
+        self.introduce(known.sites, keys, signatures)
+        names = (*ctx.task.metrics, "sparsity")
+        numbers, _ = of_first(ctx, len(known.sites), unknown(names), (0, 0, 0))
+        sums = SecureSums(self.run, keys, self.plan.min_group, self.folder, requests)
+        found = sums.of(0, [Group(0, tuple(requests.everyone), "", numbers)])
+        if not found:
+            raise FedpubError("too few sites have answered for a first sum; start the others, then the coordinator")
+        told = found[0].sums.numbers
+        return replace(known, keys=tuple(keys), examples=sizes_of(told)[0], metrics=(means_of([told]),))
+
+    def introduce(self, sites: Sequence[str], keys: Sequence[str], signatures: Sequence[str]) -> None:
+        """Tell all sites the keys of all."""
+        fields = {"run": self.run, "names": list(sites), "keys": list(keys), "signatures": list(signatures)}
+        self.requests.ask_all("peers", lambda _: Envelope("peers", fields))
 
     def hello(self) -> Known:
         requests, sites = self.requests, self.requests.sites

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from fedpub.algorithms.protocol import NeedsSetup
+from fedpub.algorithms.sums import Sums
 from fedpub.core.best import rounded_loss
 from fedpub.core.files import remove_leftovers, write_text
 from fedpub.core.printable import printable
@@ -35,6 +36,7 @@ from fedpub.federation.ledger import FILE as LEDGER
 from fedpub.federation.ledger import Ledger
 from fedpub.federation.limits import Limits
 from fedpub.federation.part import LostError, OwnGraph, Part, Source, _known, _numbers
+from fedpub.federation.secure.at_site import STEPS, VECTOR, Sharing, told, vector_of_round
 from fedpub.federation.secure.run_keys import Identity, prepared
 from fedpub.federation.validate.fields import ASKED, check_fields, rounded_metrics
 from fedpub.federation.wire import Envelope, decode, encode
@@ -65,6 +67,7 @@ class Site:
         self.limits = Limits(folder)
         self._parts: dict[str, Part] = {}
         self.news, self.finished = "", False  # for display
+        self._shares: Sharing | None = None
         self._kept: tuple[Path, int] | None = None  # the run and round whose model is in the folder
 
     @cached_property
@@ -139,7 +142,27 @@ class Site:
             text = json.dumps(held | {"digest": subgraph_digest(part.own)}, indent=2) + "\n"
             write_text(folder / "begin.json", text)
         self._parts = {run: part}
+        if part.plan.secure:
+            return encode(Envelope("begun", self._sharing(run).key()))
         return encode(Envelope("begun", {} if isinstance(part.algorithm, NeedsSetup) else _first_numbers(part)))
+
+    def _sharing(self, run: str) -> Sharing:
+        """The site's part in the secure sums of a run."""
+        part, held = self.part(run), self._shares
+        if not part.plan.secure:
+            raise FedpubError("a secure sum is asked for in a run that is not secure")
+        if held is None or held.part is not part:
+            held = Sharing(part, self._ledger(run), self.identity, lambda: self.limits.now().min_group or 0)
+        held.ledger = self._ledger(run)
+        self._shares = held
+        return held
+
+    def _peers(self, run: str, asked: Envelope, digest: str) -> bytes:
+        return self._sharing(run).meet(asked)
+
+    def _sum(self, run: str, asked: Envelope, digest: str) -> bytes:
+        self._check_policy(self.part(run))
+        return self._sharing(run).answer(asked)
 
     def _check_policy(self, part: Part) -> None:
         """The policy may have changed since the run began."""
@@ -201,10 +224,12 @@ class Site:
         self.limits.check_new_round()
         state = part.load(f"round-{base}")[0]
         residual = tree_map(Tensor.cpu, tree(state.pop("residual", {})))
+        state.pop(VECTOR, None)
         ctx = replace(part.ctx, round=number)
         message = asked.message.to(part.plan.device)
         part.check_message(ctx, message, tree(state["weights"]), part.algorithm.since(state, base))
         ledger.note(question, digest, back=base < max(_kept_rounds(part.folder)), rounds=rounds)
+        ledger.forget_sums(number)
         self._keep_model(part, state, base, asked.fields["best"])
         used = guarded(part.algorithm, ctx, state, message, part.data)
         state, up, loss_K = part.algorithm.client(ctx, state, used, part.data)
@@ -212,11 +237,12 @@ class Site:
         metrics, total_K = measure(part.algorithm, ctx, state, part.data)
         if not bool(torch.isfinite(total_K).all() & torch.isfinite(loss_K).all()):
             raise FedpubError(f"training diverged at site {self.name!r} in round {number}")
-        fields = {
-            "round": number,
-            "loss": rounded_loss(float(loss_K[0])),
-            "metrics": rounded_metrics(_numbers(metrics)),
-        }
+        fields: dict[str, Any] = {"round": number}
+        if isinstance(part.algorithm, Sums) and part.plan.secure:  # numbers and weights wait for the sum
+            state = state | {VECTOR: vector_of_round(part, ctx, asked, message, up, {"loss": loss_K, **told(metrics)})}
+            up = part.algorithm.clear(up)
+        else:
+            fields |= {"loss": rounded_loss(float(loss_K[0])), "metrics": rounded_metrics(_numbers(metrics))}
         envelope = Envelope("round", fields, up.to(torch.device("cpu")))
         if part.precision != "exact":
             envelope, residual = _with_feedback(envelope, residual, part.precision)
@@ -227,7 +253,7 @@ class Site:
             if old not in (base, number):
                 (part.folder / f"round-{old}.safetensors").unlink()
         remove_leftovers(part.folder, (f"round-{number}.safetensors",))
-        self.news = f"round {number}: loss {fields['loss']:.4f}, validation {metrics['val'][0]:.4f}"
+        self.news = f"round {number}: loss {float(loss_K[0]):.4f}, validation {metrics['val'][0]:.4f}"
         return answer
 
     def _finish(self, run: str, asked: Envelope, digest: str) -> bytes:
@@ -334,6 +360,8 @@ _HANDLERS: dict[str, Callable[[Site, str, Envelope, str], bytes]] = {
     "setup": Site._setup,
     "ready": Site._ready,
     "round": Site._round,
+    "peers": Site._peers,
+    **dict.fromkeys(STEPS, Site._sum),
     "finish": Site._finish,
     "join": Site._join,
 }

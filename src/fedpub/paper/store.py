@@ -94,6 +94,9 @@ def key(experiment: Experiment) -> str:
     """The name of an experiment's run: a hash of everything that its result depends on, without the device."""
     content = asdict(experiment) | {"device": ""}
     usual = {**YOUNGER, "metric": next(iter(TASKS[experiment.task].metric_choices), None)}
+    if content["options"].get("min_group") == content["min_group"]:  # where it was before it became a setting
+        del content["min_group"]
+        del usual["min_group"]
     for name, value in usual.items():  # so that runs from before these settings keep their names
         if content[name] == value:
             del content[name]

@@ -53,7 +53,9 @@ class Row:
     @property
     def standing(self) -> tuple[float, float]:
         """The mean validation value, and the mean of the losses as rounded for a coordinator."""
-        losses = [rounded_loss(loss) for loss in self.clients["val_loss"]]
+        losses = self.clients["val_loss"]
+        if len(losses) > 1:  # of one it is a mean already, over sites that have told none of their own
+            losses = [rounded_loss(loss) for loss in losses]
         return self.mean("val"), float(np.nanmean(losses)) if not np.isnan(losses).all() else float("nan")
 
 
@@ -80,17 +82,17 @@ class Record:
     def summary(
         self,
         metric: str,
-        test_sizes: list[int],
+        test_sizes: list[int] | None,
         setup: Mapping[str, float] = MappingProxyType(NO_SETUP),
         baseline: tuple[str, list[float]] | None = None,
     ) -> dict[str, Any]:
         """The result; bytes and seconds include both set-up and rounds.
 
+        Without `test_sizes` the rows hold means over all clients, and nothing of a single one is known.
         `baseline`: its name, and every client's value of the task's metric without any learning.
         """
         best = self.best()
         test = np.asarray(best.clients["test"], dtype=float)
-        sizes = np.asarray(test_sizes, dtype=float)
         known = ~np.isnan(test)
 
         def mean(column: str) -> float | None:
@@ -108,19 +110,30 @@ class Record:
             "best_round": best.round,
             "level_rounds": sum(abs(row.mean("val") - best.mean("val")) <= LEVEL for row in self.rows),
             "rounds": self.rows[-1].round,
-            "per_client_test": [None if np.isnan(value) else value for value in test.tolist()],
-            "worst_client": int(np.nanargmin(test)) if known.any() else None,
-            "worst_client_test": float(np.nanmin(test)) if known.any() else None,
-            "weighted_test": float((test[known] * sizes[known]).sum() / sizes[known].sum()) if known.any() else None,
+            **_of_clients(test, test_sizes),
             **{name: mean(name) for name in best.means if name.startswith("test_")},
             **(_beside(*baseline) if baseline else {}),
-            "clients_without_test": int((~known).sum()),
+            "clients_without_test": int((~known).sum()) if test_sizes else None,
             "sparsity": best.mean("sparsity"),
             "bytes_up": total("bytes_up"),
             "bytes_down": total("bytes_down"),
             "seconds": sum(row.seconds for row in self.rows) + setup["setup_seconds"],
             **setup,
         }
+
+
+def _of_clients(test: np.ndarray, test_sizes: list[int] | None) -> dict[str, Any]:
+    """What a summary says of single clients, where something is known of them."""
+    known, sizes = ~np.isnan(test), np.asarray(test_sizes, dtype=float)
+    if test_sizes is None or not known.any():
+        each = [None] * len(test) if test_sizes else []
+        return {"per_client_test": each, "worst_client": None, "worst_client_test": None, "weighted_test": None}
+    return {
+        "per_client_test": [None if np.isnan(value) else value for value in test.tolist()],
+        "worst_client": int(np.nanargmin(test)),
+        "worst_client_test": float(np.nanmin(test)),
+        "weighted_test": float((test[known] * sizes[known]).sum() / sizes[known].sum()),
+    }
 
 
 def _beside(name: str, values: list[float]) -> dict[str, Any]:

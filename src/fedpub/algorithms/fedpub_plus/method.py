@@ -23,17 +23,18 @@ Axes: K clients, G communities, D numbers of f, M models.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from fedpub.algorithms.communities import communities
 from fedpub.algorithms.fedpub_plus.averages import averaged
 from fedpub.algorithms.fedpub_plus.beside import KEPT, LOCAL, init_beside, train_beside
 from fedpub.algorithms.fedpub_plus.choice import UNKNOWN, chosen, means, no_scores, smoothed
-from fedpub.algorithms.fedpub_plus.communities import communities
+from fedpub.algorithms.fedpub_plus.secret import compared, from_sums, functions, groups_of, hidden
 from fedpub.algorithms.fedpub_plus.standing import (
     ALONE,
     BESIDE,
@@ -49,10 +50,12 @@ from fedpub.algorithms.fedpub_plus.standing import (
     TRYING,
     USED,
     WITH_EVERYONE,
+    comparable,
     departed,
     groups,
     heard,
     members,
+    on_trial,
     phases,
     reports,
     tried,
@@ -70,6 +73,7 @@ from fedpub.algorithms.fedpub_plus.state import (
 from fedpub.algorithms.masks import MASK, first_masks, forget_unseen, with_masks
 from fedpub.algorithms.measures import common_proxy
 from fedpub.algorithms.protocol import Algorithm, Context, Notes
+from fedpub.algorithms.sums import Hidden, Summed
 from fedpub.algorithms.training import optimiser_of, train
 from fedpub.core.message import SENT, Message
 from fedpub.core.optim import adam_init
@@ -100,6 +104,7 @@ NODES = BLOCKS * BLOCK_NODES  # of the random graph
 @dataclass(frozen=True)
 class FedPubPlus(Algorithm):
     title: ClassVar[str] = "FED-PUB-plus"
+    shared_out: ClassVar[bool] = False
     looks_at_values: ClassVar[bool] = True
 
     grouping: bool = True
@@ -314,9 +319,37 @@ class FedPubPlus(Algorithm):
         alone = torch.nonzero(phase_K == ALONE).flatten()
         if len(alone):
             done |= heard(self.min_group, done, ids[alone], up.select(alone))
-        if not int(tensor(server["decided"])) and groups(server) > 1 and bool((phase_K != ALONE).any()):
-            done |= tried(done)
+        if on_trial(server, phase_K):
+            done |= tried(done, comparable(tensor(done["scores"])))
         return done, reports(least, done, ids, phase_K, told_KM)
+
+    # The same from sums over groups (`algorithms.sums`): all who are alone, all together, or a community
+
+    def secured(self) -> FedPubPlus:
+        return self
+
+    def groups(self, server: State, ids: Tensor) -> Tensor:
+        return groups_of(server, ids)
+
+    def hidden(self, ctx: Context, sent: Message, up: Message, examples: int) -> Hidden:
+        return hidden(sent, up)
+
+    def clear(self, up: Message) -> Message:
+        return functions(up)
+
+    def summed(
+        self, ctx: Context, server: State, ids: Tensor, found: Sequence[Summed], clear: Message
+    ) -> tuple[State, Notes]:
+        ids = ids.to(tensor(server["alone"]).device)
+        phase_K, done = phases(server)[ids], from_sums(server, found)
+        if bool((phase_K == ALONE).any()):
+            done |= heard(
+                self.min_group, done, ids[phase_K == ALONE], clear.select(torch.nonzero(phase_K == ALONE)[:, 0])
+            )
+        if on_trial(server, phase_K):
+            done |= tried(done, compared(found))
+        unknown_KM = no_scores(len(ids), USED + 1, ids.device)
+        return done, reports(self.min_group, done, ids, phase_K, unknown_KM)
 
     def without(self, server: State, ids: Tensor) -> State:
         if self.given or not self.grouping:

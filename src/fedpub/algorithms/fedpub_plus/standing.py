@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fedpub.algorithms.communities import AT_ONCE, communities
 from fedpub.algorithms.fedpub_plus.choice import UNKNOWN, means
-from fedpub.algorithms.fedpub_plus.communities import AT_ONCE, communities
 from fedpub.algorithms.protocol import Notes
 from fedpub.algorithms.similarity import cosine
 from fedpub.core.message import Message
@@ -77,16 +77,26 @@ def departed(least: int, server: State, ids: Tensor) -> State:
 
 
 def unscored(server: State, ids: Tensor) -> State:
+    if len(tensor(server["scores"])) != len(tensor(server["alone"])):
+        return {}  # means of all clients, which are made again in every round
     return {"scores": tensor(server["scores"]).index_fill(0, ids, UNKNOWN)}
 
 
-def tried(server: State) -> State:
+def on_trial(server: State, phase_K: Tensor) -> bool:
+    """Whether it is not decided yet which average goes on."""
+    return not int(tensor(server["decided"])) and groups(server) > 1 and bool((phase_K != ALONE).any())
+
+
+def comparable(score_KM: Tensor) -> Tensor:
+    """The mean scores of the models, [M], over the clients that have tried both averages."""
+    return means(score_KM[(score_KM[:, [EVERYONE, COMMUNITY]] >= 0).all(1)])
+
+
+def tried(server: State, mean_M: Tensor) -> State:
     """Another round of the trial; after the last one, the average whose models validate better continues."""
     tried = tensor(server["tried"]) + 1
     if int(tried) < TRIAL:
         return {"tried": tried}
-    score_KM = tensor(server["scores"])
-    mean_M = means(score_KM[(score_KM[:, [EVERYONE, COMMUNITY]] >= 0).all(1)])  # over the same clients
     better = bool(mean_M[COMMUNITY] > torch.maximum(mean_M[EVERYONE], mean_M[PERSONAL]))
     return {"tried": tried, "decided": torch.full_like(tried, COMMUNITY if better else EVERYONE)}
 

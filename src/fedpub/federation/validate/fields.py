@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from reprlib import repr as shortened  # values from outside may be long
 from typing import Any
 
@@ -20,6 +22,7 @@ MOST_RELATIONS = 1000
 MOST_CLASSES = 10_000
 MOST_EXAMPLES = 1_000_000_000
 MOST_LOSS = 1e30  # per validation node; raw features, such as amounts of money, cause large ones
+LONGEST_KEY = 512  # hexadecimal digits of a key or a signature
 LONGEST_TEXT = 100_000  # of an experiment
 
 Rule = tuple[Callable[[Any], bool], str]  # whether a value is valid, and a description of valid values
@@ -62,7 +65,33 @@ def _metrics(value: Any) -> bool:
     return isinstance(value, dict) and all(is_metric(name, one) for name, one in value.items())
 
 
+def _is_hex(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= LONGEST_KEY and re.fullmatch("([0-9a-f]{2})+", value) is not None
+
+
+def _hex(most: int) -> Rule:
+    def good(value: Any) -> bool:
+        return isinstance(value, list) and len(value) <= most and all(map(_is_hex, value))
+
+    return good, f"at most {most:,} texts of at most {LONGEST_KEY} hexadecimal digits"
+
+
+def _numbers(most: int) -> Rule:
+    def good(value: Any) -> bool:
+        whole = isinstance(value, list) and 0 < len(value) <= most and all(type(one) is int for one in value)
+        return whole and value[0] >= 0 and value[-1] < most and all(a < b for a, b in pairwise(value))
+
+    return good, f"numbers of sites, ascending, below {most:,}"
+
+
+_hex_text: Rule = (_is_hex, f"at most {LONGEST_KEY} hexadecimal digits")
 ROUND = _count(MOST_ROUNDS)
+_SUM: dict[str, Rule] = {
+    "round": ROUND,
+    "attempt": ROUND,
+    "group": _count(MOST_SITES),
+    "members": _numbers(MOST_SITES),
+}
 _PART: dict[str, Rule] = {
     "experiment": _text(LONGEST_TEXT),
     "client": _count(MOST_SITES),
@@ -81,7 +110,12 @@ ASKED: dict[str, dict[str, Rule]] = {
     "begin": _PART | {"attempt": ROUND},
     "setup": {"step": ROUND},
     "ready": {},
-    "round": {"round": ROUND, "base": ROUND, "best": ROUND},
+    "round": {"round": ROUND, "base": ROUND, "best": ROUND, "examples": _count(MOST_EXAMPLES * MOST_SITES)},
+    "peers": {"names": _names(MOST_SITES), "keys": _hex(MOST_SITES), "signatures": _hex(MOST_SITES)},
+    "shares": _SUM,
+    "masked": _SUM | {"alive": _numbers(MOST_SITES)},
+    "confirm": _SUM | {"alive": _numbers(MOST_SITES), "survivors": _numbers(MOST_SITES)},
+    "reveal": _SUM | {"alive": _numbers(MOST_SITES), "survivors": _numbers(MOST_SITES)},
     "finish": {"base": ROUND, "best": ROUND},
     "join": _PART | {"epochs": ROUND, "step": _one_of("near", "take"), "nearest": _shares(MOST_SITES)},
 }
@@ -95,6 +129,9 @@ ANSWERED: dict[str, dict[str, Rule]] = {
     "begun, before a set-up": {},
     "ready": _FIRST,
     "setup": {"step": ROUND},
+    "begun, secure": {"key": _hex_text, "signature": _hex_text},
+    "peers": {},
+    **{step: {"round": ROUND, "attempt": ROUND} for step in ("shares", "masked", "confirm", "reveal")},
 }
 KINDS = {*ASKED, *ANSWERED, "finished", "refused", "lost"}  # of all messages
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from fedpub.algorithms.protocol import Algorithm, Context
+from fedpub.algorithms.sums import Sums
 from fedpub.core.message import Message, leaves
 from fedpub.core.tree import Tree
 from fedpub.data.clients.split import Ratios
@@ -31,7 +32,10 @@ class Expected:
     def of(algorithm: Algorithm, ctx: Context, w0: Tree, classes: int) -> Expected:
         """As the method declares it."""
         first = algorithm.send(algorithm.init_server(w0, 1), torch.tensor([0]))
-        return Expected(algorithm.upload_like(ctx, w0, classes), first, ctx)
+        like = algorithm.upload_like(ctx, w0, classes)
+        if ctx.secure and isinstance(algorithm, Sums):
+            like = algorithm.clear(like)
+        return Expected(like, first, ctx)
 
     def problem(self, answer: Envelope, number: int, examples: int = MOST_EXAMPLES) -> str | None:
         """Why an answer to round `number` is refused, in a few words; None where it is good.
@@ -39,20 +43,22 @@ class Expected:
         `examples` are the most that the site can have.
         """
         return (
-            _wrong_numbers(answer.fields, self.ctx.task.metrics, number)
+            _wrong_numbers(answer.fields, self.ctx, number)
             or answer.message.unlike(self.upload)
             or wrong_values(answer.message, examples)
             or _too_far(self.ctx, answer.message, self.first, number)
         )
 
 
-def _wrong_numbers(fields: Any, metrics: tuple[str, ...], number: int) -> str | None:
+def _wrong_numbers(fields: Any, ctx: Context, number: int) -> str | None:
     if fields.get("round") != number:
         return f"it is of round {fields.get('round')!r}, not {number}"
+    if ctx.secure:
+        return None if set(fields) == {"round"} else "it tells numbers of its own, which belong into the sum"
     if not isinstance(fields.get("loss"), float) or not math.isfinite(fields["loss"]):
         return f"its loss is {fields.get('loss')!r}"
     found = fields.get("metrics")
-    if not isinstance(found, dict) or set(found) != {*metrics, "sparsity"}:
+    if not isinstance(found, dict) or set(found) != {*ctx.task.metrics, "sparsity"}:
         return "its metrics are not those of the task"
     for name, value in found.items():
         if not is_metric(name, value):

@@ -20,7 +20,7 @@ RELATED = 0.1  # mean cosine from which two groups are one community; noise has 
 AT_ONCE = 2000  # clients that are compared with each other; further ones join the community that is nearest to them
 
 
-def communities(change_KD: Tensor, least: int) -> Tensor:
+def communities(change_KD: Tensor, least: int, related: float = RELATED) -> Tensor:
     """The community of every client, [K], numbered by their first members; each has at least `least` members.
 
     The two most similar groups become one, by the mean over their pairs, until none are related. Groups that are too
@@ -28,21 +28,21 @@ def communities(change_KD: Tensor, least: int) -> Tensor:
     """
     unit_KD = torch.nn.functional.normalize(change_KD.double().cpu(), dim=1)
     first_MD = unit_KD[:AT_ONCE]
-    found_K = _joined(_linked(cosine(first_MD).numpy()), first_MD, least)
+    found_K = _joined(_linked(cosine(first_MD).numpy(), related), first_MD, least)
     if len(unit_KD) > AT_ONCE:
         near_KG = unit_KD[AT_ONCE:] @ _means(first_MD, found_K).T
         found_K = torch.cat([found_K, near_KG.argmax(1)])
     return found_K.to(change_KD.device)
 
 
-def _linked(similarity_KK: np.ndarray) -> Tensor:
-    """Average linkage, stopped where the mean similarity is below `RELATED`."""
+def _linked(similarity_KK: np.ndarray, related: float) -> Tensor:
+    """Average linkage, stopped where the mean similarity is below `related`."""
     if len(similarity_KK) < 2:
         return torch.zeros(len(similarity_KK), dtype=torch.int64)
     distance_KK = np.maximum(1 - (similarity_KK + similarity_KK.T) / 2, 0)
     np.fill_diagonal(distance_KK, 0)
     tree = linkage(squareform(distance_KK, checks=False), "average")
-    return torch.from_numpy(fcluster(tree, 1 - RELATED, "distance").astype(np.int64))
+    return torch.from_numpy(fcluster(tree, 1 - related, "distance").astype(np.int64))
 
 
 def _joined(found_K: Tensor, unit_KD: Tensor, least: int) -> Tensor:
