@@ -13,6 +13,8 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedpub[deploy]'")
 
+from test_cli import example_of
+
 from fedpub.cli import main
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
@@ -27,11 +29,11 @@ from fedpub.flower.sites import SiteConfig, open_site
 from small import refused
 
 RUN = "5f0c1a9be2d34708"
-NAMES = ("bank-a", "bank-b", "bank-c")
+NAMES = ("hospital-a", "hospital-b", "hospital-c")
 
 
 @pytest.fixture
-def banks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, graph_file: str) -> Path:
+def hospitals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, graph_file: str) -> Path:
     """A current folder with three sites and their .pub files; on a terminal, all is confirmed."""
     monkeypatch.chdir(tmp_path)
     for name in NAMES:
@@ -53,7 +55,7 @@ def renewed(name: str) -> str:
     return old
 
 
-def trusted(folder: str = "bank-a") -> list[str]:
+def trusted(folder: str = "hospital-a") -> list[str]:
     return [*read_admitted(Path(folder) / FILE)]
 
 
@@ -65,128 +67,134 @@ def typing(answer: str) -> SimpleNamespace:
 # The verb
 
 
-def test_keys_are_listed_with_fingerprints_that_people_can_read_out(banks, capsys):
-    assert main(["site", "trust", "bank-a"]) == 0
+def test_keys_are_listed_with_fingerprints_that_people_can_read_out(hospitals, capsys):
+    assert main(["site", "trust", "hospital-a"]) == 0
     said = capsys.readouterr().out
-    assert print_of("bank-a") in said
+    assert print_of("hospital-a") in said
     assert "no other site is trusted yet" in said
-    assert not (Path("bank-a") / FILE).exists(), "a look changes nothing"
-    assert main(["site", "trust", "bank-a", "bank-b.pub", "bank-c.pub", "--yes", "--json"]) == 0
+    assert not (Path("hospital-a") / FILE).exists(), "a look changes nothing"
+    assert main(["site", "trust", "hospital-a", "hospital-b.pub", "hospital-c.pub", "--yes", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told == {
-        "site": "bank-a",
-        "fingerprint": print_of("bank-a"),
+        "site": "hospital-a",
+        "fingerprint": print_of("hospital-a"),
         "peers": {name: print_of(name) for name in NAMES[1:]},
     }
-    assert main(["site", "trust", "bank-a"]) == 0
+    assert main(["site", "trust", "hospital-a"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [(words[0], words[-1]) for words in lines] == [(name, print_of(name)) for name in NAMES]
 
 
-def test_the_list_is_like_the_admission_list_and_private(banks):
-    assert main(["site", "trust", "bank-a", "bank-b.pub", "--yes"]) == 0
-    path = Path("bank-a") / FILE
-    line = " ".join(Path("bank-b.pub").read_text().split()[:2])
-    assert path.read_text() == f"bank-b {line}\n"
-    assert read_peers(Path("bank-a"), "bank-a", Path("bank-a/bank-a.key")) == {"bank-b": line}
+def test_the_list_is_like_the_admission_list_and_private(hospitals):
+    assert main(["site", "trust", "hospital-a", "hospital-b.pub", "--yes"]) == 0
+    path = Path("hospital-a") / FILE
+    line = " ".join(Path("hospital-b.pub").read_text().split()[:2])
+    assert path.read_text() == f"hospital-b {line}\n"
+    assert read_peers(Path("hospital-a"), "hospital-a", Path("hospital-a/hospital-a.key")) == {"hospital-b": line}
     if sys.platform != "win32":
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     path.write_text(f"# by phone, 3 May\n{path.read_text()}")
-    assert main(["site", "trust", "bank-a", "bank-c.pub", "--yes"]) == 0
-    assert path.read_text().startswith(f"# by phone, 3 May\nbank-b {line}\nbank-c "), "comments and order stay"
+    assert main(["site", "trust", "hospital-a", "hospital-c.pub", "--yes"]) == 0
+    assert path.read_text().startswith(f"# by phone, 3 May\nhospital-b {line}\nhospital-c "), "comments and order stay"
 
 
 @pytest.mark.parametrize(
     ("answer", "taken"), [("y\n", True), ("Yes\n", True), ("\n", False), ("no\n", False), ("", False)]
 )
-def test_people_are_asked_before_a_key_is_trusted(answer, taken, banks, capsys, monkeypatch):
+def test_people_are_asked_before_a_key_is_trusted(answer, taken, hospitals, capsys, monkeypatch):
     monkeypatch.setattr(sys, "stdin", typing(answer))
-    assert main(["site", "trust", "bank-a", "bank-b.pub", "bank-c.pub"]) == (0 if taken else 2)
+    assert main(["site", "trust", "hospital-a", "hospital-b.pub", "hospital-c.pub"]) == (0 if taken else 2)
     said = capsys.readouterr().err
-    assert f"bank-b: {print_of('bank-b')}" in said
-    assert f"bank-c: {print_of('bank-c')}" in said
+    assert f"hospital-b: {print_of('hospital-b')}" in said
+    assert f"hospital-c: {print_of('hospital-c')}" in said
     assert "[y/N]" in said
     assert trusted() == ([*NAMES[1:]] if taken else [])
     assert ("nothing was changed" in said) != taken
 
 
-def test_without_a_terminal_nothing_is_trusted_unasked(banks, capsys, monkeypatch):
+def test_without_a_terminal_nothing_is_trusted_unasked(hospitals, capsys, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
-    said = refused(["site", "trust", "bank-a", "bank-b.pub"], capsys)
+    said = refused(["site", "trust", "hospital-a", "hospital-b.pub"], capsys)
     assert "then add --yes" in said
-    assert print_of("bank-b") in said
+    assert print_of("hospital-b") in said
     assert trusted() == []
 
 
-def test_what_is_trusted_already_is_no_question(banks, monkeypatch):
-    assert main(["site", "trust", "bank-a", "bank-b.pub", "--yes"]) == 0
+def test_the_example_of_the_verb(hospitals, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", typing("y\n"))
+    assert main(example_of("site trust")) == 0
+    assert trusted() == [*NAMES[1:]]
+
+
+def test_what_is_trusted_already_is_no_question(hospitals, monkeypatch):
+    assert main(["site", "trust", "hospital-a", "hospital-b.pub", "--yes"]) == 0
     monkeypatch.setattr(sys, "stdin", io.StringIO())
-    before = (Path("bank-a") / FILE).read_text()
-    assert main(["site", "trust", "bank-a", "bank-b.pub"]) == 0
-    assert (Path("bank-a") / FILE).read_text() == before
+    before = (Path("hospital-a") / FILE).read_text()
+    assert main(["site", "trust", "hospital-a", "hospital-b.pub"]) == 0
+    assert (Path("hospital-a") / FILE).read_text() == before
 
 
-def test_a_site_has_another_key_only_if_people_say_so(banks, capsys):
-    assert main(["site", "trust", "bank-a", "bank-b.pub", "bank-c.pub", "--yes"]) == 0
-    old = renewed("bank-b")
-    said = refused(["site", "trust", "bank-a", "bank-b.pub", "--yes"], capsys)
+def test_a_site_has_another_key_only_if_people_say_so(hospitals, capsys):
+    assert main(["site", "trust", "hospital-a", "hospital-b.pub", "hospital-c.pub", "--yes"]) == 0
+    old = renewed("hospital-b")
+    said = refused(["site", "trust", "hospital-a", "hospital-b.pub", "--yes"], capsys)
     assert old in said
-    assert print_of("bank-b") in said
+    assert print_of("hospital-b") in said
     assert "--replace" in said
-    assert main(["site", "trust", "bank-a", "bank-b.pub", "--yes", "--replace", "--json"]) == 0
+    assert main(["site", "trust", "hospital-a", "hospital-b.pub", "--yes", "--replace", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["peers"] == {name: print_of(name) for name in NAMES[1:]}
     assert trusted() == [*NAMES[1:]], "in its old place"
 
 
-def test_a_site_is_trusted_no_longer(banks, capsys):
-    assert main(["site", "trust", "bank-a", "bank-b.pub", "bank-c.pub", "--yes"]) == 0
-    assert main(["site", "trust", "bank-a", "--remove", "bank-b"]) == 0
-    assert trusted() == ["bank-c"]
-    assert "unknown site 'bank-b': did you mean bank-c" in refused(
-        ["site", "trust", "bank-a", "--remove", "bank-b"], capsys
+def test_a_site_is_trusted_no_longer(hospitals, capsys):
+    assert main(["site", "trust", "hospital-a", "hospital-b.pub", "hospital-c.pub", "--yes"]) == 0
+    assert main(["site", "trust", "hospital-a", "--remove", "hospital-b"]) == 0
+    assert trusted() == ["hospital-c"]
+    assert "unknown site 'hospital-b': did you mean hospital-c" in refused(
+        ["site", "trust", "hospital-a", "--remove", "hospital-b"], capsys
     )
-    assert "contradict" in refused(["site", "trust", "bank-a", "bank-b.pub", "--remove", "bank-c"], capsys)
-    assert main(["site", "trust", "bank-a", "--remove", "bank-c"]) == 0
-    assert "trusts no other yet" in refused(["site", "trust", "bank-a", "--remove", "bank-c"], capsys)
+    assert "contradict" in refused(["site", "trust", "hospital-a", "hospital-b.pub", "--remove", "hospital-c"], capsys)
+    assert main(["site", "trust", "hospital-a", "--remove", "hospital-c"]) == 0
+    assert "trusts no other yet" in refused(["site", "trust", "hospital-a", "--remove", "hospital-c"], capsys)
 
 
-def test_a_wrong_key_changes_nothing(banks, capsys):
+def test_a_wrong_key_changes_nothing(hospitals, capsys):
     """Also none of the right ones beside it."""
-    Path("twin.pub").write_text(Path("bank-b.pub").read_text().replace(" bank-b", " twin"))
+    Path("twin.pub").write_text(Path("hospital-b.pub").read_text().replace(" hospital-b", " twin"))
     Path("other").mkdir()
-    other = Path("bank-b.pub").read_text()
-    renewed("bank-c")
-    Path("other/bank-b.pub").write_text(Path("bank-c.pub").read_text().replace(" bank-c", " bank-b"))
+    other = Path("hospital-b.pub").read_text()
+    renewed("hospital-c")
+    Path("other/hospital-b.pub").write_text(Path("hospital-c.pub").read_text().replace(" hospital-c", " hospital-b"))
     Path("empty.pub").write_text("")
-    Path("named.pub").write_text(other.replace(" bank-b", " bank-a"))
+    Path("named.pub").write_text(other.replace(" hospital-b", " hospital-a"))
     for wrong, words in (
-        ("bank-a.pub", "bank-a is this site itself"),
-        ("named.pub", "bank-a is this site's own name, with another key"),
-        ("twin.pub", "twin and bank-b have the same key"),
-        ("other/bank-b.pub", "several keys of bank-b"),
+        ("hospital-a.pub", "hospital-a is this site itself"),
+        ("named.pub", "hospital-a is this site's own name, with another key"),
+        ("twin.pub", "twin and hospital-b have the same key"),
+        ("other/hospital-b.pub", "several keys of hospital-b"),
         ("empty.pub", "no keys in empty.pub"),
         ("none.pub", "there is no file none.pub"),
-        ("bank-a/site.json", "cannot be a site's name"),
+        ("hospital-a/site.json", "cannot be a site's name"),
     ):
-        assert words in refused(["site", "trust", "bank-a", "bank-b.pub", wrong, "--yes"], capsys), wrong
-        assert not (Path("bank-a") / FILE).exists()
-    assert "not a site's folder" in refused(["site", "trust", "nowhere", "bank-b.pub", "--yes"], capsys)
+        assert words in refused(["site", "trust", "hospital-a", "hospital-b.pub", wrong, "--yes"], capsys), wrong
+        assert not (Path("hospital-a") / FILE).exists()
+    assert "not a site's folder" in refused(["site", "trust", "nowhere", "hospital-b.pub", "--yes"], capsys)
 
 
-def test_a_list_with_this_site_in_it_is_a_sentence(banks, capsys):
+def test_a_list_with_this_site_in_it_is_a_sentence(hospitals, capsys):
     """Someone has copied the coordinator's list."""
-    line = " ".join(Path("bank-a.pub").read_text().split()[:2])
-    for name, words in (("bank-a", "is this site itself"), ("bank-z", "bank-z is this site itself")):
-        (Path("bank-a") / FILE).write_text(f"{name} {line}\n")
-        assert words in refused(["site", "trust", "bank-a"], capsys)
-    assert main(["site", "start", "--folder", "bank-a", "--no-wait"]) == 2
+    line = " ".join(Path("hospital-a.pub").read_text().split()[:2])
+    for name, words in (("hospital-a", "is this site itself"), ("hospital-z", "hospital-z is this site itself")):
+        (Path("hospital-a") / FILE).write_text(f"{name} {line}\n")
+        assert words in refused(["site", "trust", "hospital-a"], capsys)
+    assert main(["site", "start", "--folder", "hospital-a", "--no-wait"]) == 2
     assert "remove that line of" in capsys.readouterr().err
 
 
 # The identity
 
 
-def test_sites_that_people_have_introduced_check_each_other(banks):
+def test_sites_that_people_have_introduced_check_each_other(hospitals):
     """As open_site makes it, from the files in the folders; the list is read when it is needed."""
     for name in NAMES:
         others = [f"{other}.pub" for other in NAMES if other != name]
@@ -196,9 +204,9 @@ def test_sites_that_people_have_introduced_check_each_other(banks):
     signatures = [found[name].sign(key_text(RUN, name, key)) for name, key in zip(NAMES, keys, strict=True)]
     for name, own in zip(NAMES, keys, strict=True):
         checked(found[name], RUN, NAMES, keys, signatures, own)
-    assert main(["site", "trust", "bank-a", "--remove", "bank-c"]) == 0
-    with pytest.raises(FedpubError, match="does not know bank-c"):
-        checked(found["bank-a"], RUN, NAMES, keys, signatures, keys[0])
+    assert main(["site", "trust", "hospital-a", "--remove", "hospital-c"]) == 0
+    with pytest.raises(FedpubError, match="does not know hospital-c"):
+        checked(found["hospital-a"], RUN, NAMES, keys, signatures, keys[0])
 
 
 def test_sites_on_one_machine_trust_each_other(tmp_path):
@@ -217,30 +225,29 @@ def test_sites_on_one_machine_trust_each_other(tmp_path):
 
 def started(capsys) -> str:
     """What a site says before it looks for its coordinator, which is not there."""
-    assert main(["site", "start", "--folder", "bank-a", "--no-wait"]) == 2
+    assert main(["site", "start", "--folder", "hospital-a", "--no-wait"]) == 2
     return capsys.readouterr().out
 
 
-def test_a_site_says_at_its_start_how_many_it_trusts(banks, capsys):
+def test_a_site_says_at_its_start_how_many_it_trusts(hospitals, capsys):
     assert "trust" not in started(capsys), "a site that needs none is not bothered"
-    Policy(secure=True).save(Path("bank-a"))
-    assert "bank-a: trusts no other site yet; get the .pub files" in started(capsys)
-    assert main(["site", "trust", "bank-a", "bank-b.pub", "--yes"]) == 0
-    assert "bank-a: trusts 1 other site in secure" in started(capsys)
-    assert main(["site", "trust", "bank-a", "bank-c.pub", "--yes"]) == 0
-    assert "bank-a: trusts 2 other sites in secure" in started(capsys)
-    assert main(["site", "trust", "bank-a", "--remove", "bank-c"]) == 0
-    (Path("bank-a") / FILE).write_text("bank-b\n")
-    assert main(["site", "start", "--folder", "bank-a", "--no-wait"]) == 2
-    assert (
-        f"line 1 of {Path('bank-a').resolve() / FILE}: there is no ecdsa-sha2-nistp384 key" in capsys.readouterr().err
-    )
+    Policy(secure=True).save(Path("hospital-a"))
+    assert "hospital-a: trusts no other site yet; get the .pub files" in started(capsys)
+    assert main(["site", "trust", "hospital-a", "hospital-b.pub", "--yes"]) == 0
+    assert "hospital-a: trusts 1 other site in secure" in started(capsys)
+    assert main(["site", "trust", "hospital-a", "hospital-c.pub", "--yes"]) == 0
+    assert "hospital-a: trusts 2 other sites in secure" in started(capsys)
+    assert main(["site", "trust", "hospital-a", "--remove", "hospital-c"]) == 0
+    (Path("hospital-a") / FILE).write_text("hospital-b\n")
+    assert main(["site", "start", "--folder", "hospital-a", "--no-wait"]) == 2
+    place = Path("hospital-a").resolve() / FILE
+    assert f"line 1 of {place}: there is no ecdsa-sha2-nistp384 key" in capsys.readouterr().err
 
 
-def test_a_new_key_is_to_be_given_to_the_others_too(banks, capsys):
-    assert main(["site", "rotate", "--folder", "bank-a"]) == 0
+def test_a_new_key_is_to_be_given_to_the_others_too(hospitals, capsys):
+    assert main(["site", "rotate", "--folder", "hospital-a"]) == 0
     assert "trust" not in capsys.readouterr().out
-    assert main(["site", "trust", "bank-a", "bank-b.pub", "--yes"]) == 0
+    assert main(["site", "trust", "hospital-a", "hospital-b.pub", "--yes"]) == 0
     capsys.readouterr()
-    assert main(["site", "rotate", "--folder", "bank-a"]) == 0
-    assert "fedpub site trust FOLDER bank-a.pub --replace" in capsys.readouterr().out
+    assert main(["site", "rotate", "--folder", "hospital-a"]) == 0
+    assert "fedpub site trust FOLDER hospital-a.pub --replace" in capsys.readouterr().out

@@ -60,7 +60,7 @@ def _confirm(new: Mapping[str, str], yes: bool) -> None:
     if not yes and not sys.stdin.isatty():
         said = ", ".join(f"{site} has {said}" for site, said in new.items())
         raise FedpubError(
-            f"no one can be asked here whether {said}; compare with what the sites' people read out, then add `yes`"
+            f"no one can be asked here whether {said}; compare with what their people read out, then add `yes`"
         )
     for site, said in new.items():
         say(f"{site}: {said}")
