@@ -24,6 +24,7 @@ from fedpub.data.clients.subgraph import Subgraph
 from fedpub.engine.cuda_graph import Recorded, looks_at_values, round_seeds, seeded
 from fedpub.engine.guard import guarded
 from fedpub.engine.memory import keep_buffers
+from fedpub.engine.observed import Observe, Observed
 from fedpub.engine.robust import defended
 from fedpub.engine.rounds import Round, Snapshot, check_declared, drawn_weights, measure, participants
 from fedpub.engine.size import message_bytes
@@ -95,8 +96,12 @@ def simulate(
     fraction: float = 1.0,
     failures: float = 0.0,
     start: Snapshot | None = None,
+    observe: Observe | None = None,
 ) -> Iterator[Round]:
-    """Rounds 1 to `rounds`, or those after `start`. `ctx.round` is ignored."""
+    """Rounds 1 to `rounds`, or those after `start`. `ctx.round` is ignored.
+
+    `observe` is called in every round with what the coordinator sees, before its server step.
+    """
     if isinstance(algorithm, NeedsSetup) and not federation.set_up:
         raise ValueError(f"{type(algorithm).__name__} needs a federation extended by fedpub.engine.setup.set_up")
     if federation.device.type == "cpu":
@@ -113,7 +118,7 @@ def simulate(
     server, clients = start.server, spill.state if spill else start.clients
     model_R = all_chunks[0].report.model_R.cpu() if federation.report else torch.arange(len(everyone))
     recorded: Recorded | None = None
-    if fraction == 1 and not failures and can_record(algorithm, ctx, federation, clients):
+    if observe is None and fraction == 1 and not failures and can_record(algorithm, ctx, federation, clients):
         base = ctx
         recorded = Recorded(
             lambda server, clients, seeds: _play(
@@ -131,7 +136,7 @@ def simulate(
             seeds = round_seeds(ctx, number + 1, federation.device)  # prepared while the GPU computes
         else:
             some = federation.chunks(chosen, ctx) if 0 < len(chosen) < len(everyone) else None
-            played = _play(algorithm, ctx, server, clients, ids, all_chunks, some, spill)
+            played = _play(algorithm, ctx, server, clients, ids, all_chunks, some, spill, observe)
         server, clients, notes, numbers = played
         found = _split(numbers.cpu(), len(everyone), len(model_R), ctx.task)
         _check_finite("loss", found["loss"][ids], ids, number)
@@ -168,6 +173,7 @@ def _play(
     everyone: list[Clients],
     chosen: list[Clients] | None = None,
     spill: Spill | None = None,
+    observe: Observe | None = None,
 ) -> tuple[State, State, Notes, Tensor]:
     """A round: the new states, the server's notes, and all measurements in one tensor.
 
@@ -200,7 +206,10 @@ def _play(
             spill.rest()
         data.rest()
     if uploads:
-        used_uploads = defended(ctx, Message.of(uploads), algorithm.send(server, ids))
+        received = Message.of(uploads)
+        if observe:
+            observe(Observed(ctx.round, ids, algorithm.send(server, ids), received))
+        used_uploads = defended(ctx, received, algorithm.send(server, ids))
         server, notes = algorithm.server(ctx, server, ids, used_uploads)
     if not whole:
         for place, data in _placed(everyone):
