@@ -78,8 +78,8 @@ def _of_classes(
     if case.truth is None:
         sentence = "What the coordinator would believe of each client's classes is in the estimates."
         return Finding(attack, *SHARES, sentence, more=further)
-    truth_KC = case.truth.shares_KC[clients]
-    overall_C = case.truth.shares_KC[~case.truth.shares_KC.isnan().any(1)].mean(0)
+    truth_KC = case.truth.shares[clients]
+    overall_C = case.truth.shares[~case.truth.shares.isnan().any(1)].mean(0)
     guesses = {
         "all classes equal": _mean(scores.overlap(torch.full_like(truth_KC, 1 / case.num_classes), truth_KC)),
         "the shares of all clients together": _mean(scores.overlap(overall_C.expand_as(truth_KC), truth_KC)),
@@ -110,7 +110,7 @@ def class_shares_by_embedding(case: Case) -> list[Finding]:
     estimate_KC = torch.cat([embedding.shares(evidence[client]) for client in clients])
     more: dict[str, object] = {}
     if case.truth:
-        main_K = case.truth.shares_KC[clients].nan_to_num(0).argmax(1)
+        main_K = case.truth.shares[clients].nan_to_num(0).argmax(1)
         found_K = communities(torch.stack([alike[client] for client in clients]), 1)
         more["groups"] = scores.adjusted_rand(found_K, main_K)
     return [_of_classes(FROM_EMBEDDING, case, clients, estimate_KC, more)]
@@ -146,9 +146,9 @@ def client_words(case: Case) -> list[Finding]:
         counts = {case.names[client]: int(row.sum()) for client, row in zip(clients, found_KF, strict=True)}
         sentence = "How many words each client seems to have is in the estimates."
         return [Finding(WORDS, *HAS, sentence, more={"estimates": counts})]
-    truth_KF = case.truth.words_KF[clients]
+    truth_KF = case.truth.has[clients]
     f1_K, precision_K, recall_K = scores.f1(found_KF, truth_KF)
-    guess_F = words.common(case.truth.words_KF)
+    guess_F = words.common(case.truth.has)
     guess_K, *_ = scores.f1(guess_F.expand_as(truth_KF), truth_KF)
     sentence = (
         "The coordinator knows which words occur at a client with an F1 of {score}, and of {worst} at the client that "
@@ -177,7 +177,7 @@ def word_profile(case: Case) -> list[Finding]:
         most = {case.names[client]: row for client, row in zip(clients, top, strict=True)}
         sentence = "The numbers of the words that seem most frequent at each client are in the estimates."
         return [Finding(PROFILE, *LIKE, sentence, more={"how": how, "estimates": most})]
-    truth_KF, guess_F = case.truth.profile_KF[clients], case.truth.overall_F
+    truth_KF, guess_F = case.truth.profiles[clients], case.truth.overall
     guess = _mean(scores.cosine(guess_F.expand_as(truth_KF), truth_KF))
     away_K = scores.cosine(estimate_KF - guess_F / guess_F.sum(), _relative(truth_KF) - guess_F / guess_F.sum())
     sentence = (
@@ -202,4 +202,3 @@ def _relative(profile_KF: Tensor) -> Tensor:
 
 def _mean(value_K: Tensor) -> float:
     return float(value_K.double().nanmean())
-

@@ -32,27 +32,27 @@ class Truth:
     num_classes: int
 
     @cached_property
-    def shares_KC(self) -> Tensor:
-        """Of the classes among each client's training nodes; NaN for a client without any."""
+    def shares(self) -> Tensor:
+        """Of the classes among each client's training nodes, [K, C]; NaN for a client without any."""
         rows = [torch.bincount(own.y[own.train & (own.y >= 0)], minlength=self.num_classes) for own in self.held]
         count_KC = torch.stack(rows).double()
         return count_KC / count_KC.sum(1, keepdim=True)
 
     @cached_property
-    def words_KF(self) -> Tensor:
-        """Which features any node of a client has."""
-        return torch.stack([torch.from_numpy(np.asarray((_dense_mean(own) != 0))) for own in self.held])
+    def has(self) -> Tensor:
+        """Which features any node of a client has, bool [K, F]."""
+        return torch.stack([torch.from_numpy(np.asarray(_dense_mean(own) != 0)) for own in self.held])
 
     @cached_property
-    def profile_KF(self) -> Tensor:
-        """The mean of each client's features."""
+    def profiles(self) -> Tensor:
+        """The mean of each client's features, [K, F]."""
         return torch.stack([torch.from_numpy(_dense_mean(own)) for own in self.held]).double()
 
     @property
-    def overall_F(self) -> Tensor:
-        """The mean of all nodes' features."""
+    def overall(self) -> Tensor:
+        """The mean of all nodes' features, [F]."""
         size_K = torch.tensor([own.num_nodes for own in self.held], dtype=torch.float64)
-        return size_K @ self.profile_KF / size_K.sum()
+        return size_K @ self.profiles / size_K.sum()
 
     @property
     def of_words(self) -> bool:

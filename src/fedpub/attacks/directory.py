@@ -16,8 +16,8 @@ from fedpub.core.files import write_text
 from fedpub.core.steps import Step, silent
 from fedpub.errors import FedpubError
 from fedpub.flower.folder import CONFIG
+from fedpub.report.attacked import FILE, FORMAT
 
-FILE, FORMAT = "attack.json", "fedpub-attack-1"
 ROUNDS, SHADOWS = 30, 8
 Target = Literal["both", "uploaded", "personal"]
 
@@ -38,7 +38,9 @@ def attack_directory(
         raise FedpubError(f"`shadows={shadows}` is not possible; give 0 for no shadow models, or more")
     deployed = (path / CONFIG).is_file()
     if pieces is not None and not deployed:
-        raise FedpubError(f"--pieces {pieces} is for a coordinator's folder, and {path} is a run directory; leave it out")
+        raise FedpubError(
+            f"`pieces={pieces}` is for a coordinator's folder, and {path} is a run directory; leave it out"
+        )
     case, shadow = from_folder(path, pieces, rounds) if deployed else replayed(path, rounds, root, on_step)
     on_step("attacking", 0, None)
     findings = attack(case)

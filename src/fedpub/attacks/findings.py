@@ -40,8 +40,8 @@ def scored(
     if known and not math.isnan(guess) and mean < guess + NEAR:
         filled += " That is no better than a guess."
     clients = [None if math.isnan(value) else value for value in values]
-    numbers = [None if math.isnan(value) else value for value in (mean, guess, worst)]
-    return Finding(attack, learnt, measure, filled, *numbers, clients=clients, **rest)
+    score, beside, most = (None if math.isnan(value) else value for value in (mean, guess, worst))
+    return Finding(attack, learnt, measure, filled, score, beside, most, clients=clients, **rest)
 
 
 def _percent(value: float) -> str:

@@ -5,8 +5,8 @@ layer's weights and bias is
 
     G_hc = 1/n Σ_i h_ih (p_ic − y_ic),        b_c = 1/n Σ_i (p_ic − y_ic) = p̄_c − π_c,
 
-where π are the shares of the classes (Zhao et al., 2020, iDLG, for one example; Wainakh et al., 2022, for a batch). Since
-h ≥ 0, all weights of an absent class fall. Two estimates follow, neither of which needs other data:
+where π are the shares of the classes (Zhao et al., 2020, iDLG, for one example; Wainakh et al., 2022, for a batch).
+Since h ≥ 0, all weights of an absent class fall. Two estimates follow, neither of which needs other data:
 
 - the gradient itself is known (`first_step.py`): the first predictions are almost uniform and h depends little on the
   class, so that Σ_h G_hc = η (1/C − π_c), with one scale η for all clients;

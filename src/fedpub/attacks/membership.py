@@ -4,9 +4,9 @@ With p the probability of the node's true class, a model is surer of what it was
 are compared
 
 - between nodes (Yeom et al., 2018): no other model is needed; or
-- with those of models that were trained without the node, of which μ and σ are mean and deviation (LiRA offline; Carlini
-  et al., 2022): z = (log-odds − μ) / σ. Such shadow models are those of runs in which random halves of the candidates are
-  the training nodes. σ is one for all nodes: they are few.
+- with those of models that were trained without the node, of which μ and σ are mean and deviation (LiRA offline;
+  Carlini et al., 2022): z = (log-odds − μ) / σ. Such shadow models are those of runs in which random halves of the
+  candidates are the training nodes. σ is one for all nodes: they are few.
 
 Axes: M candidates, S shadow models, C classes.
 """

@@ -19,7 +19,7 @@ from fedpub.attacks.findings import Finding, scored
 from fedpub.attacks.first_step import gradient, is_first_step
 from fedpub.attacks.notebook import Own
 from fedpub.core.rng import numpy_stream
-from fedpub.core.tree import Tree, tree_map
+from fedpub.core.tree import tree_map
 from fedpub.data.clients.subgraph import Subgraph
 from fedpub.engine.simulate import Federation
 from fedpub.models.base import OUTPUT, Model
@@ -27,7 +27,7 @@ from fedpub.tasks.base import outputs
 from fedpub.tasks.node_classification import NodeClassification
 
 MOST = 100  # candidates of either kind at a client
-STEP, SURE, LIRA = "a node's membership, from a step", "a node's membership, from confidence", "a node's membership, LiRA"
+STEP, SURE, LIRA = (f"a node's membership, {how}" for how in ("from a step", "from confidence", "LiRA"))
 MEMBERS = ("which nodes a client has trained on", "area under the ROC curve")
 CHANCE = 0.5
 
@@ -70,6 +70,7 @@ def attack_nodes(case: Case, shadow: Shadow | None, shadows: int, targets: tuple
 
 # From the step of the first round
 
+
 def _by_step(case: Case, federation: Federation, wanted: list[Candidates]) -> Finding:
     found: dict[int, tuple[Tensor, Tensor]] = {}
     for client in case.clients:
@@ -78,7 +79,7 @@ def _by_step(case: Case, federation: Federation, wanted: list[Candidates]) -> Fi
             found[client] = _traced(case, own, federation, client, wanted[client]), wanted[client].member_M
     if not found:
         return not_applied(STEP, *MEMBERS, "no weights of a whole model were seen")
-    return _members(STEP, case, found, "the coordinator tells a training node from another one, by the first step,")
+    return _members(STEP, case, found, "by the first step, the coordinator tells a training node from another one")
 
 
 def _traced(case: Case, own: Own, federation: Federation, client: int, chosen: Candidates) -> Tensor:
@@ -112,6 +113,7 @@ def _observed(changes: list[Tensor], lr: float, exact: bool) -> tuple[Tensor, Te
 
 # From how sure models are
 
+
 def _shadows(
     case: Case, federation: Federation, wanted: list[Candidates], shadow: Shadow, count: int
 ) -> Iterator[tuple[Case, list[Tensor]]]:
@@ -136,7 +138,7 @@ def _by_confidence(
     uploaded = target == "uploaded"
     about = "" if uploaded else " (of kept models)"
     who = "the coordinator" if uploaded else "whoever gets hold of a client's kept model"
-    odds = {client: odd for client, odd in _odds(case, uploaded, federation, wanted)}
+    odds = dict(_odds(case, uploaded, federation, wanted))
     if not odds:
         why = "no model was seen that can be evaluated" if uploaded else "no kept models are at hand"
         return [not_applied(SURE + about, *MEMBERS, why)]
@@ -146,8 +148,8 @@ def _by_confidence(
         others = [dict(_odds(one, uploaded, federation, wanted)) for one, _ in played]
         compared = {}
         for client, odd_M in odds.items():
-            pairs = [(one[client], half[client]) for one, (_, half) in zip(others, played, strict=True) if client in one]
-            if pairs:
+            both = zip(others, (half for _, half in played), strict=True)
+            if pairs := [(one[client], half[client]) for one, half in both if client in one]:
                 shadow_SM, trained_SM = (torch.stack([pair[at] for pair in pairs]) for at in range(2))
                 compared[client] = membership.lira(odd_M, shadow_SM, trained_SM), wanted[client].member_M
         say = f"with {len(played)} shadow models, {who} tells a training node from another one"
@@ -156,9 +158,7 @@ def _by_confidence(
 
 
 @torch.no_grad()
-def _odds(
-    case: Case, uploaded: bool, federation: Federation, wanted: list[Candidates]
-) -> Iterator[tuple[int, Tensor]]:
+def _odds(case: Case, uploaded: bool, federation: Federation, wanted: list[Candidates]) -> Iterator[tuple[int, Tensor]]:
     """Of every client's candidates by its model, [M]."""
     model: Model = case.context.model if uploaded else case.plan.context.model
     for client, chosen in enumerate(wanted):
@@ -172,7 +172,8 @@ def _odds(
         if not any(name.startswith(OUTPUT) for name in weights):
             continue
         (data,) = federation.chunks([client], case.plan.context)
-        logits_NC = outputs(model, tree_map(lambda leaf: leaf.to(data.device), weights), data).cpu()
+        placed = {name: leaf.to(data.device) for name, leaf in weights.items()}
+        logits_NC = outputs(model, placed, data).cpu()
         yield client, membership.log_odds(logits_NC[chosen.nodes_M], data.y_N.cpu()[chosen.nodes_M])
 
 
@@ -186,7 +187,7 @@ def _members(
     ranked = [(_ranks(score_M), member_M) for score_M, member_M in found.values()]
     score, member = (torch.cat([pair[at] for pair in ranked]) if ranked else torch.zeros(0) for at in range(2))
     rate = scores.found_at(score, member.bool())
-    more: dict[str, object] = {"candidates": int(len(score)), "members found at 1 % false alarms": rate}
+    more: dict[str, object] = {"candidates": len(score), "members found at 1 % false alarms": rate}
     return scored(attack, *MEMBERS, sentence, values, CHANCE, by_coordinator=by_coordinator, more=more)
 
 

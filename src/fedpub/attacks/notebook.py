@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from fedpub.attacks.seen import Seen
 from fedpub.core.tree import State, Tree, state_map, tree_map
 from fedpub.engine.observed import Observed
-from fedpub.attacks.seen import Seen
 from fedpub.models.base import OUTPUT
 
 EARLY = 5  # rounds of which messages beside the weights are kept: models resemble each other later

@@ -61,10 +61,8 @@ def play(plan: Plan, federation: Federation, rounds: int) -> Case:
     """Rounds from the first one with someone who takes notes."""
     notebook = Notebook()
     federation = replace(federation)  # whose stacks are gone with it
-    last = None
     how = (plan.algorithm, plan.context, federation, rounds, plan.fraction, plan.failures)
-    for last in simulate(*how, observe=notebook):
-        pass
+    *_, last = simulate(*how, observe=notebook)
     names = [str(client) for client in range(federation.num_clients)]
-    personal = tree_map(lambda leaf: leaf.cpu().clone(), plan.algorithm.personal(last.snapshot.clients)) if last else None
+    personal = tree_map(lambda leaf: leaf.cpu().clone(), plan.algorithm.personal(last.snapshot.clients))
     return Case(plan, notebook, names, federation.num_classes, federation=federation, personal=personal)

@@ -5,8 +5,8 @@ and its neighbourhood can compute g_i at the weights that were sent. So the cand
 
     min ‖G − Σ_i m_i g_i‖²,  m ≥ 0,
 
-which is the passive attack of Nasr et al. (2019) for whole gradients. And a node whose words did not move any weight was
-not there: that is known without any solution, in later rounds, too.
+which is the passive attack of Nasr et al. (2019) for whole gradients. And a node whose words did not move any weight
+was not there: that is known without any solution, in later rounds, too.
 
 Axes: M candidates, P weights.
 """

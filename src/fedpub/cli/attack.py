@@ -10,9 +10,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fedpub.attacks.directory import FILE, ROUNDS, SHADOWS, Target, attack_directory
+from fedpub.attacks.directory import ROUNDS, SHADOWS, Target, attack_directory
 from fedpub.cli.show import as_json
 from fedpub.core.printable import printable
+from fedpub.report.attacked import FILE
 from fedpub.runs.progress import steps
 
 
@@ -36,7 +37,7 @@ def attack(
         dir: Run directory, or folder of a coordinator.
         rounds: Rounds that the coordinator looks at, from the first one.
         shadows: Runs with other training nodes, to compare with (LiRA); 0 for none.
-        target: Models whose training nodes are searched for: those uploaded, those that clients keep (personal), or both.
+        target: Models whose training nodes are searched for: uploaded ones, those that clients keep, or both.
         pieces: Folder with the graphs of the sites, for scores on a coordinator's folder.
         json: Findings as JSON, client by client.
     """
@@ -53,11 +54,11 @@ def _show(console: Console, found: dict[str, Any]) -> None:
     kind = "secure" if found["secure"] else "plain"
     title = f"{found['method']} ({kind}), rounds 1 to {found['rounds']}, {len(found['clients'])} clients"
     table = Table(title=printable(title), title_justify="left", header_style="bold")
-    for heading in ("attack", "what is learnt", "score", "guessing", "worst client", "in words"):
-        numbers = heading in ("score", "guessing", "worst client")
-        table.add_column(heading, justify="right" if numbers else "left", no_wrap=numbers)
+    for heading in ("attack", "measure", "score", "guessing", "worst client"):
+        table.add_column(heading, justify="left" if heading in ("attack", "measure") else "right")
     for one in found["findings"]:
         numbers = ["" if one[name] is None else f"{one[name]:.3f}" for name in ("score", "guess", "worst")]
-        words = [one["attack"], f"{one['learnt']} ({one['measure']})", *numbers, one["sentence"]]
-        table.add_row(*(Text(printable(word, 1000)) for word in words))
+        table.add_row(*map(Text, (one["attack"], one["measure"], *numbers)))
     console.print(table)
+    for one in found["findings"]:
+        console.print(Text(printable(f"{one['attack']}: {one['sentence']}", 1000)), soft_wrap=True)
