@@ -28,6 +28,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "compare": ("compare:compare", "several methods on the same data and seeds, in one table"),
     "sweep": ("sweep:sweep", "many values of settings, of which validation chooses the best"),
     "reproduce": ("reproduce:reproduce", "tables and figures of the paper, by name"),
+    "attack": ("attack:attack", "what a curious coordinator learns of each client, beside a guess"),
     "report": ("report:report", "runs as one HTML page, or as tables and figures for a paper"),
     "watch": ("report:watch", "the same page, live, for a run in progress"),
     "deploy local": ("coordinator:local", "a whole federation on this machine, with TLS and keys"),

@@ -142,6 +142,7 @@ def start(
     folder: Path = Path("coordinator"),
     resume: bool = False,
     joins: bool = False,
+    keep_uploads: bool = False,
     monitor: str | None = None,
     quiet: bool = False,
     verbose: bool = False,
@@ -159,6 +160,8 @@ def start(
         folder: Folder of the coordinator.
         resume: Continuation of a run that has begun.
         joins: Admission of new sites to a finished run, after which the coordinator exits.
+        keep_uploads: EVERY upload that is received, in the folder `observed`, for `fedpub attack`. For audits with test
+            data only: whoever reads the folder can do what the coordinator could do.
         monitor: PORT or HOST:PORT for /healthz and /metrics; a port alone is on 127.0.0.1.
         quiet: No progress bar, only the result and events of sites.
         log_json: Every line as a JSON object, for programs that collect logs; no progress bar.
@@ -180,11 +183,13 @@ def start(
             owner_only(),
             warnings_told(Lines(log_json, say)),
             Monitor(monitor, view) as watched,
-            Running(folder, resume, joins, view) as running,
+            Running(folder, resume, joins, view, keep_uploads) as running,
         ):
             config = running.config
             if said := tighten(folder):
                 tell(said, "permissions")
+            if keep_uploads:
+                tell(f"every upload is kept in {folder / 'observed'}: for audits with test data only", "keeping")
             what = "new sites may join" if joins else "the run begins when all are connected"
             tell(f"serving on {config.bind}:{config.port} for {', '.join(running.sites)}; {what}", "serving")
             if watched.place:

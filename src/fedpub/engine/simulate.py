@@ -25,6 +25,7 @@ from fedpub.data.clients.subgraph import Subgraph
 from fedpub.engine.cuda_graph import Recorded, looks_at_values, round_seeds, seeded
 from fedpub.engine.guard import guarded
 from fedpub.engine.memory import keep_buffers
+from fedpub.engine.observed import Observe, Observed, Sum
 from fedpub.engine.robust import defended
 from fedpub.engine.rounds import Round, Snapshot, check_declared, drawn_weights, measure, participants
 from fedpub.engine.size import message_bytes
@@ -97,8 +98,12 @@ def simulate(
     fraction: float = 1.0,
     failures: float = 0.0,
     start: Snapshot | None = None,
+    observe: Observe | None = None,
 ) -> Iterator[Round]:
-    """Rounds 1 to `rounds`, or those after `start`. `ctx.round` is ignored."""
+    """Rounds 1 to `rounds`, or those after `start`. `ctx.round` is ignored.
+
+    `observe` is called in every round with what the coordinator sees, before its server step.
+    """
     if isinstance(algorithm, NeedsSetup) and not federation.set_up:
         raise ValueError(f"{type(algorithm).__name__} needs a federation extended by fedpub.engine.setup.set_up")
     if federation.device.type == "cpu":
@@ -115,7 +120,7 @@ def simulate(
     server, clients = start.server, spill.state if spill else start.clients
     model_R = all_chunks[0].report.model_R.cpu() if federation.report else torch.arange(len(everyone))
     recorded: Recorded | None = None
-    if fraction == 1 and not failures and can_record(algorithm, ctx, federation, clients):
+    if observe is None and fraction == 1 and not failures and can_record(algorithm, ctx, federation, clients):
         base = ctx
         recorded = Recorded(
             lambda server, clients, seeds: _play(
@@ -133,7 +138,7 @@ def simulate(
             seeds = round_seeds(ctx, number + 1, federation.device)  # prepared while the GPU computes
         else:
             some = federation.chunks(chosen, ctx) if 0 < len(chosen) < len(everyone) else None
-            played = _play(algorithm, ctx, server, clients, ids, all_chunks, some, spill)
+            played = _play(algorithm, ctx, server, clients, ids, all_chunks, some, spill, observe)
         server, clients, notes, numbers = played
         found = _split(numbers.cpu(), len(everyone), len(model_R), ctx.task)
         _check_finite("loss", found["loss"][ids], ids, number)
@@ -170,6 +175,7 @@ def _play(
     everyone: list[Clients],
     chosen: list[Clients] | None = None,
     spill: Spill | None = None,
+    observe: Observe | None = None,
 ) -> tuple[State, State, Notes, Tensor]:
     """A round: the new states, the server's notes, and all measurements in one tensor.
 
@@ -206,9 +212,15 @@ def _play(
         if ctx.secure:
             assert isinstance(algorithm, Sums)
             examples = sum(int(data.num_train_K.sum()) for data in everyone)
-            server, notes, _, bytes_K = summed_round(algorithm, ctx, server, ids, up, count, examples)
+            after, notes, found, bytes_K = summed_round(algorithm, ctx, server, ids, up, count, examples)
             up_K[ids.to(device)] = bytes_K.to(device)
+            if observe:
+                sums = tuple(Sum(one.ids, one.sums.parts()) for one in found)
+                observe(Observed(ctx.round, ids, algorithm.send(server, ids), algorithm.clear(up), sums))
+            server = after
         else:
+            if observe:
+                observe(Observed(ctx.round, ids, algorithm.send(server, ids), up))
             server, notes = algorithm.server(ctx, server, ids, defended(ctx, up, algorithm.send(server, ids)))
     if not whole:
         for place, data in _placed(everyone):
@@ -254,7 +266,13 @@ def _split(numbers: Tensor, clients: int, reported: int, task: Task) -> dict[str
 
 def can_record(algorithm: Algorithm, ctx: Context, federation: Federation, clients: State) -> bool:
     """Whether rounds are alike, so that one can be recorded: on a GPU, all clients at once and at the same step."""
-    if federation.device.type != "cuda" or looks_at_values(algorithm) or ctx.batch_size or ctx.secure or ctx.embedding_noise:
+    if (
+        federation.device.type != "cuda"
+        or looks_at_values(algorithm)
+        or ctx.batch_size
+        or ctx.secure
+        or ctx.embedding_noise
+    ):
         return False
     if not ctx.task.steady or not ctx.model.steady:
         return False

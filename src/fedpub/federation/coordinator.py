@@ -25,6 +25,7 @@ from fedpub.core.files import write_text
 from fedpub.core.message import Message
 from fedpub.core.printable import printable
 from fedpub.core.tree import State, Tree, state_map, tensor, tree, tree_map
+from fedpub.engine.observed import Observe, Observed
 from fedpub.engine.rounds import Round, Snapshot, check_version, drawn_weights, participants
 from fedpub.engine.setup import OnStep
 from fedpub.errors import FedpubError
@@ -62,9 +63,10 @@ class Coordinator:
         terms: Terms = Terms(),  # noqa: B008
         on_event: OnEvent = lambda *_: None,
         is_member: Callable[[str], bool] = lambda site: True,
+        observe: Observe | None = None,
     ) -> None:
         self.plan, self.run, self.sites, self.terms = experiment.resolve(), run, list(sites), terms
-        self.algorithm, self.ctx = self.plan.algorithm, self.plan.context
+        self.algorithm, self.ctx, self._observe = self.plan.algorithm, self.plan.context, observe
         if self.algorithm.undivided:
             method = self.plan.experiment.method
             raise FedpubError(f"`method={method}` needs all data in one place and cannot be deployed; use fedpub run")
@@ -178,6 +180,8 @@ class Coordinator:
                     self.requests.event(client, "refused", number, wrong)
                 else:
                     gathered.add(client, answer.message, data)
+                    if self._observe:
+                        self._observe(Observed(number, torch.tensor([client]), _one(sent(client)), answer.message))
                     answers[client] = Answer(answer.fields, self.algorithm.fingerprint(answer.message))
                     sizes[client] = (len(data), sizes[client][1])
             for client in lost:

@@ -114,12 +114,17 @@ class Running:
     """A running coordinator: a context manager that opens its gate and closes it."""
 
     def __init__(
-        self, path: Path, resume: bool = False, joins: bool = False, view: CoordinatorView | None = None
+        self,
+        path: Path,
+        resume: bool = False,
+        joins: bool = False,
+        view: CoordinatorView | None = None,
+        keep_uploads: bool = False,
     ) -> None:
         require_flower()
         self.folder, self.config = CoordinatorFolder(path.resolve()), CoordinatorConfig.load(path)
         check_run(self.folder, self.config, resume, joins)
-        self._joins = joins
+        self._joins, self._keep_uploads = joins, keep_uploads
         self.sites = read_admitted(self.folder.admitted)
         if not self.sites:
             raise FedpubError(f"{self.folder.admitted} admits no site; add one with fedpub coordinator admit")
@@ -183,6 +188,7 @@ class Running:
                     on_line,
                     self._is_admitted,
                     self._keys,
+                    self._keep_uploads,
                 )
             except FedpubError:
                 raise

@@ -16,6 +16,7 @@ from fedpub.federation.joining import Finished
 from fedpub.federation.journal import Journal
 from fedpub.federation.known import SITES, Known
 from fedpub.federation.logged import Keys, LoggedExchange
+from fedpub.federation.recording import FOLDER, Recorder
 from fedpub.federation.requests import Exchange
 from fedpub.federation.wire import Envelope, decode, encode
 from fedpub.federation.wire_header import WireError
@@ -44,10 +45,12 @@ def play_rounds(
     on_line: OnLine = lambda _: None,
     is_member: Callable[[str], bool] = lambda site: True,
     keys: Keys | None = None,
+    keep_uploads: bool = False,
 ) -> dict[str, Any]:
     """Run to the end with the sites for which `is_member` holds; returns the summary.
 
-    With `keys`, only answers that their site has countersigned are used.
+    With `keys`, only answers that their site has countersigned are used. `keep_uploads` keeps all that the coordinator
+    sees in files, for an audit.
     """
     sites = members(folder)
 
@@ -65,7 +68,8 @@ def play_rounds(
         lambda client, number, reason: on_event(client, "refused", number, reason),
     )
     about = (config.experiment, config.run, sites, logged, folder.path, config.terms)
-    coordinator = Coordinator(*about, on_event, is_member)
+    observe = Recorder(folder.path / FOLDER, sites) if keep_uploads else None
+    coordinator = Coordinator(*about, on_event, is_member, observe)
     return play(coordinator, folder.out(config), on_round, on_step)
 
 

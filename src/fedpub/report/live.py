@@ -10,6 +10,7 @@ from typing import Any
 
 from fedpub.core.serving import Answer, Server
 from fedpub.errors import FedpubError
+from fedpub.report.attacked import FILE as ATTACKED
 from fedpub.report.load import load, run_directories
 from fedpub.report.page import dumped, page
 from fedpub.report.payload import payload
@@ -40,7 +41,10 @@ def _fingerprint(folders: Sequence[Path]) -> list[tuple[str, int, int]]:
     found = []
     paths = run_directories(folders)
     sweeps = sorted({path.parent.parent / SWEEP for path in paths})
-    for file in (*sweeps, *(path / name for path in paths for name in (*FILES, "checkpoint/state.safetensors"))):
+    for file in (
+        *sweeps,
+        *(path / name for path in paths for name in (*FILES, ATTACKED, "checkpoint/state.safetensors")),
+    ):
         try:
             known = file.stat()
         except OSError:

@@ -580,6 +580,49 @@
       table("cost", "Sparsity, bytes and time", `${here.name}; per run, mean over seeds`, columns, lines));
   }
 
+  // ---- what the coordinator can learn --------------------------------------------------------------------------
+
+  function attacks() {
+    at("attacks").hidden = at("attacks-link").hidden = !data.attacks.length;
+    const name = (one) => `${titled(one.label)}, ${one.secure ? "secure" : "plain"}, seed ${one.seed}`;
+    at("attacks-body").replaceChildren(...[...new Set(data.attacks.map((one) => one.cell))].flatMap((place) => {
+      const runs = data.attacks.filter((one) => one.cell === place).sort((a, b) => a.label.localeCompare(b.label, "en") || a.secure - b.secure || a.seed - b.seed);
+      const attacks = [...new Set(runs.flatMap((one) => one.findings.map((found) => found.attack)))];
+      const lines = attacks.map((attack) => ({ attack, found: runs.map((one) => one.findings.find((found) => found.attack === attack)) }));
+      const first = (line) => line.found.find(Boolean), both = (found) => found && known(found.score) && known(found.guess);
+      const columns = [
+        { head: "Attack", text: true, value: (line) => line.attack },
+        ...runs.flatMap((one, i) => [
+          { head: name(one), title: `Score; rounds 1 to ${one.rounds}`, value: (line) => line.found[i]?.score, show: (line) => fixed(line.found[i]?.score, 3), mark: (line) => (both(line.found[i]) ? (line.found[i].verdict === "better than guessing" ? "bad" : "good") : "") },
+          { head: "Guess", title: name(one), value: (line) => line.found[i]?.guess, show: (line) => fixed(line.found[i]?.guess, 3) }]),
+        { head: "Measure", text: true, value: (line) => first(line).measure }, { head: "What is learnt", text: true, value: (line) => first(line).learnt },
+      ];
+      const cell = data.cells[place].name, key = `attacks-${place}`;
+      const drawn = lines.filter((line) => line.found.some(both));
+      const draw = (width) => {
+        const row = 22, head = 24, tops = drawn.map((_, i) => i * (head + runs.length * row + 8));
+        const height = drawn.length * (head + runs.length * row + 8) + 34, left = Math.min(230, width * 0.42), x = scale(0, 1, left, width - 16);
+        const grid = ticks(0, 1, width < 560 ? 2 : 5).map((value) => [s("line", { x1: x(value), x2: x(value), y1: 0, y2: height - 30, stroke: theme("line") }), word(x(value), height - 14, value, { "text-anchor": "middle", fill: theme("soft"), "font-size": 11 })]);
+        const parts = drawn.map((line, index) => s("g", {}, word(4, tops[index] + 16, line.attack, { "font-weight": 600, ...halo() }), line.found.map((found, i) => {
+          const y = tops[index] + head + i * row + row / 2, label = name(runs[i]);
+          if (!both(found)) return word(left - 10, y + 4, `${label}: none`, { "text-anchor": "end", fill: theme("soft"), "font-size": 10 });
+          const colour = found.verdict === "better than guessing" ? theme("bad") : theme("good");
+          return s("g", { "data-tip": `${line.attack}; ${label}: ${fixed(found.score, 3)}, a guess ${fixed(found.guess, 3)}`, "data-attack": line.attack },
+            word(left - 10, y + 4, label, { "text-anchor": "end", fill: theme("soft"), "font-size": 10 }),
+            s("line", { x1: x(found.guess), x2: x(found.score), y1: y, y2: y, stroke: colour, "stroke-width": 3 }),
+            s("line", { x1: x(found.guess), x2: x(found.guess), y1: y - 7, y2: y + 7, stroke: theme("ink"), "stroke-width": 2 }),
+            s("circle", { cx: x(found.score), cy: y, r: 5, fill: colour }));
+        })));
+        return canvas(width, height, `Scores of attacks beside guesses on ${cell}`, grid, parts);
+      };
+      const rows = () => [["attack", "run", "score", "guess", "worst_client"], ...lines.flatMap((line) => line.found.flatMap((found, i) => (found ? [[line.attack, name(runs[i]), found.score, found.guess, found.worst]] : [])))];
+      return [
+        drawn.length ? figure(key, "Scores beside guesses", `${cell}; lines are guesses, circles the scores of attacks`, draw, rows, false) : "",
+        table(key, "Attacks", `${cell}; means over the clients, 1 is all there is to know`, columns, lines),
+        ...runs.map((one) => h("article", { class: "card", "data-sentences": one.secure ? "secure" : "plain" }, h("header", {}, h("h3", {}, name(one), h("small", {}, one.command))), h("ul", {}, one.findings.map((found) => h("li", {}, h("strong", {}, `${found.attack}: `), found.sentence)))))];
+    }));
+  }
+
   // ---- runs ---------------------------------------------------------------------------------------------------
 
   function runs() {
@@ -607,7 +650,7 @@
   }
   function drawCell() {
     drawings.length = 0;
-    sweeps(); convergence(); clients(); similarity(); cost();
+    sweeps(); convergence(); clients(); similarity(); cost(); attacks();
     redraw();
   }
   function drawParts() {

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedpub.algorithms import has_all_data
-from fedpub.report import related
+from fedpub.report import attacked, related
 from fedpub.report.curves import costs, curves, frontier, gains
 from fedpub.report.load import Loaded, Place
 from fedpub.report.style import COLOURS, looks
@@ -44,13 +44,15 @@ def payload(runs: Sequence[Loaded], complaints: Sequence[str], live: bool = Fals
                 "environment": environments.index(one.environment),
             }
         )
+    said = list(complaints)
+    attacks = attacked.sections(runs, said.append)
     snapshots = max(1, MAX_VALUES // max(1, sum(map(related.size, runs))))
     sweeps = [sweep for sweep in dict.fromkeys(one.sweep for one in runs) if sweep]
     labels = list(dict.fromkeys([*methods(runs), *(one.method for sweep in sweeps for one in sweep.points)]))
     plain = {
         "version": __version__,
         "live": live,
-        "complaints": list(complaints),
+        "complaints": said,
         "methods": methods(runs),
         "owners": related.OWNERS_IN_ORDER,
         "looks": {
@@ -61,6 +63,7 @@ def payload(runs: Sequence[Loaded], complaints: Sequence[str], live: bool = Fals
         "sweeps": [section(sweep) for sweep in sweeps],
         "cells": [_cell(runs, place, names[place], snapshots) for place in places],
         "runs": listed,
+        "attacks": [one | {"place": None, "cell": places.index(one["place"])} for one in attacks],
         "environments": environments,
     }
     cleaned: dict[str, Any] = clean(plain)
