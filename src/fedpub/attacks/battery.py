@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedpub.algorithms.fedpub_plus.communities import communities
+from fedpub.algorithms.communities import communities
 from fedpub.algorithms.fedpub_plus.standing import FUNCTION
 from fedpub.algorithms.measures import EMBEDDING
 from fedpub.attacks import embedding, inversion, labels, scores, words

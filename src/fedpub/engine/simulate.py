@@ -215,7 +215,7 @@ def _play(
             after, notes, found, bytes_K = summed_round(algorithm, ctx, server, ids, up, count, examples)
             up_K[ids.to(device)] = bytes_K.to(device)
             if observe:
-                sums = tuple(Sum(one.ids, one.sums.parts()) for one in found)
+                sums = tuple(Sum(one.ids, {**one.sums.parts()}) for one in found)
                 observe(Observed(ctx.round, ids, algorithm.send(server, ids), algorithm.clear(up), sums))
             server = after
         else:
@@ -266,13 +266,9 @@ def _split(numbers: Tensor, clients: int, reported: int, task: Task) -> dict[str
 
 def can_record(algorithm: Algorithm, ctx: Context, federation: Federation, clients: State) -> bool:
     """Whether rounds are alike, so that one can be recorded: on a GPU, all clients at once and at the same step."""
-    if (
-        federation.device.type != "cuda"
-        or looks_at_values(algorithm)
-        or ctx.batch_size
-        or ctx.secure
-        or ctx.embedding_noise
-    ):
+    if federation.device.type != "cuda" or looks_at_values(algorithm) or ctx.batch_size:
+        return False
+    if ctx.secure or ctx.embedding_noise:
         return False
     if not ctx.task.steady or not ctx.model.steady:
         return False

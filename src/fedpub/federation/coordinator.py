@@ -25,7 +25,7 @@ from fedpub.core.files import write_text
 from fedpub.core.message import Message
 from fedpub.core.printable import printable
 from fedpub.core.tree import State, Tree, state_map, tensor, tree, tree_map
-from fedpub.engine.observed import Observe, Observed
+from fedpub.engine.observed import Observe, Observed, Sum
 from fedpub.engine.rounds import Round, Snapshot, check_version, drawn_weights, participants
 from fedpub.engine.setup import OnStep
 from fedpub.errors import FedpubError
@@ -180,7 +180,7 @@ class Coordinator:
                     self.requests.event(client, "refused", number, wrong)
                 else:
                     gathered.add(client, answer.message, data)
-                    if self._observe:
+                    if self._observe and not self.plan.secure:
                         self._observe(Observed(number, torch.tensor([client]), _one(sent(client)), answer.message))
                     answers[client] = Answer(answer.fields, self.algorithm.fingerprint(answer.message))
                     sizes[client] = (len(data), sizes[client][1])
@@ -218,6 +218,9 @@ class Coordinator:
         for client, (up, down) in sums.bytes.items():
             before = sizes.get(client, (0, 0))
             sizes[client] = before[0] + up, before[1] + down
+        if self._observe:
+            seen = tuple(Sum(one.ids, {**one.sums.parts()}) for one in gathered.found)
+            self._observe(Observed(ctx.round, ids, self.algorithm.send(server, ids), gathered.clear(ids), seen))
         counted = {client for one in gathered.found for client in one.ids.tolist()}
         counted |= {client for one in groups if len(one.members) < self.plan.min_group for client in one.members}
         return {client: answer for client, answer in answers.items() if client in counted}

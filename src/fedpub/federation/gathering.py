@@ -131,8 +131,11 @@ class InSums:
         return made
 
     def server(self, server: State, ids: Tensor) -> tuple[State, Notes]:
-        clear = Message.together([self._clear[client] for client in ids.tolist()])
-        return self._algorithm.summed(self._ctx, server, ids, self.found, clear)
+        return self._algorithm.summed(self._ctx, server, ids, self.found, self.clear(ids))
+
+    def clear(self, ids: Tensor) -> Message:
+        """What these clients have sent in the clear."""
+        return Message.together([self._clear[client] for client in ids.tolist()])
 
     def means(self) -> dict[str, float]:
         """The means of losses and metrics over all sites in a sum."""
