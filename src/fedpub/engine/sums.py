@@ -156,7 +156,8 @@ def summed_round(
 
     found = sums_of(method, ctx, server, ids, up, ctx.min_group, examples, total)
     clear = method.clear(up)
-    bytes_K = message_bytes(clear, len(ids), torch.device("cpu"))
+    some = next(iter(next(iter(up.trees.values())).values()))
+    bytes_K = message_bytes(clear, len(ids), some.device).cpu()
     for one, size in zip(found, sizes, strict=True):
         bytes_K[torch.isin(ids, one.ids)] += size
     server, notes = method.summed(ctx, server, ids, found, clear)

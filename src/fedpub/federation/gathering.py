@@ -131,6 +131,8 @@ class InSums:
         return made
 
     def server(self, server: State, ids: Tensor) -> tuple[State, Notes]:
+        if not len(ids):  # no group had a sum
+            return server, {}
         return self._algorithm.summed(self._ctx, server, ids, self.found, self.clear(ids))
 
     def clear(self, ids: Tensor) -> Message:

@@ -85,7 +85,9 @@ class SecureSums:
         found = self._finished(number, resumed)
         pending = [group for group in groups if all(one.group.number != group.number for one in resumed)]
         for _ in range(ATTEMPTS):
-            pending = [group for group in pending if len(group.members) >= self._least]
+            few = [group for group in pending if len(group.members) < self._least]
+            self._say_missing(number, few)
+            pending = [group for group in pending if group not in few]
             if not pending:
                 break
             self._keep(number, self._record["attempt"] + 1, [])
@@ -97,9 +99,12 @@ class SecureSums:
             sums = list(self._enough(number, sums, Aggregator.survivors, pending))
             self._keep(number, self._record["attempt"], sums)
             found += self._finished(number, sums)
-        for group in pending:
-            self._say(None, "left out", number, f"group {group.number} has no sum: too few of its sites have answered")
+        self._say_missing(number, pending)
         return sorted(found, key=lambda one: one.group)
+
+    def _say_missing(self, number: int, groups: Sequence[Group]) -> None:
+        for group in groups:
+            self._say(None, "left out", number, f"group {group.number} has no sum: too few of its sites have answered")
 
     # The four exchanges
 
