@@ -355,7 +355,7 @@ def test_a_site_that_is_not_trusted_is_refused(tmp_path):
     everyone = identities(sites.names)
     own, known = everyone["site-0"], {name: everyone[name].peers()[name] for name in sites.names[:3]}
     sites.identities = everyone | {"site-0": Identity(own.name, own.sign, own.verify, lambda: known)}
-    with pytest.raises(FedpubError, match="site-0.*does not know site-3"):
+    with pytest.raises(FedpubError, match=r"site-0.*does not know site-3"):
         play(coordinator(sites, experiment), tmp_path / "run")
 
 

@@ -108,8 +108,7 @@ def show_result(found: Result, json: bool = False) -> None:
             if name in summary
         },
         **{f"{TITLES[name]} by thresholds": percent(value) for name, value in summary.get("decided", {}).items()},
-        "weighted by test set": percent(summary["weighted_test"]),
-        "worst client": f"{percent(summary['worst_client_test'])} (client {summary['worst_client']})",
+        **_of_clients(summary),
         "zeros in the weights": percent(summary["sparsity"]),
         "sent up, down": f"{summary['bytes_up'] / 1e6:,.1f} MB, {summary['bytes_down'] / 1e6:,.1f} MB",
         "time": f"{summary['seconds']:.1f} s",
@@ -129,6 +128,16 @@ def show_result(found: Result, json: bool = False) -> None:
         console.print(f"[yellow]client {client} has nothing to train on and only receives")
     if found.path:
         console.print(f"run directory: {found.path}", soft_wrap=True)
+
+
+def _of_clients(summary: Mapping[str, Any]) -> dict[str, str]:
+    """What depends on single clients; of a deployed secure run only sums are known."""
+    from fedpub.report.text import percent
+
+    if not summary["per_client_test"]:
+        return {"of single clients": "nothing is known but their sums"}
+    worst = f"{percent(summary['worst_client_test'])} (client {summary['worst_client']})"
+    return {"weighted by test set": percent(summary["weighted_test"]), "worst client": worst}
 
 
 def splits(rows: Sequence[Row]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,23 +89,29 @@ def _status(read: _Read, folder: Path) -> dict[str, Any]:
         "sites": [],
     }
     for client, site in enumerate(read.sites):
-        took = [
-            row.round for row in rows if client < len(row.clients["took_part"]) and row.clients["took_part"][client]
-        ]
         mine = [event for event in read.events if event["site"] == site]
+        took = _rounds_of(client, rows, mine, read.config.experiment.secure)
         found["sites"].append(
             {
                 "site": site,
                 "removed": site not in read.admitted,
                 "last_round": took[-1] if took else 0,
                 "rounds": len(took),
-                "val": rows[-1].clients["val"][client] if rows else None,
+                "val": rows[-1].clients["val"][client] if rows and not read.config.experiment.secure else None,
                 "left_out": sum(event["event"] == "left out" for event in mine),
                 "refused": sum(event["event"] == "refused" for event in mine),
                 "last_problem": mine[-1]["reason"] if mine else None,
             }
         )
     return found
+
+
+def _rounds_of(client: int, rows: Sequence[Row], mine: Sequence[Mapping[str, Any]], secure: bool) -> list[int]:
+    """The rounds in which a site took part. Where there are only sums, it did where nothing else is told of it."""
+    if secure:
+        missed = {event["round"] for event in mine}
+        return [row.round for row in rows if row.round not in missed]
+    return [row.round for row in rows if client < len(row.clients["took_part"]) and row.clients["took_part"][client]]
 
 
 def _known(value: float) -> float | None:
