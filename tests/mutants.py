@@ -3364,8 +3364,8 @@ TABLE = (
     M(
         "policy-groups-of-fewer-than-three",
         "federation/policy.py",
-        'max(getattr(experiment, "min_group", LEAST_GROUP), LEAST_GROUP)',
-        'getattr(experiment, "min_group", LEAST_GROUP)',
+        "max(experiment.min_group, LEAST_GROUP)",
+        "experiment.min_group",
         "federation/test_policy.py::test_a_site_is_hidden_in_groups_of_the_size_that_its_owner_wants",
     ),
     M(

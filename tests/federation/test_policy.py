@@ -15,12 +15,13 @@ from test_probing import Prober, join, joiner, refusal
 from fedpub.algorithms import METHODS
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment, Plan
+from fedpub.experiment.checks import LEAST_GROUP
 from fedpub.federation.deployed import play
 from fedpub.federation.in_process import InProcessSites
 from fedpub.federation.journal import Journal
 from fedpub.federation.limits import Limits, Used
 from fedpub.federation.logged import Described, SiteLog
-from fedpub.federation.policy import FILE, LEAST_GROUP, SETTINGS, Policy, check_agreed
+from fedpub.federation.policy import FILE, SETTINGS, Policy, check_agreed
 from fedpub.federation.wire import Envelope, decode, encode
 
 PLAN = small("fedpub").resolve()

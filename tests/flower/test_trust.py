@@ -210,7 +210,7 @@ def test_sites_that_people_have_introduced_check_each_other(hospitals):
 
 
 def test_sites_on_one_machine_trust_each_other(tmp_path):
-    plan = Experiment(clients=3, secure=True).resolve()
+    plan = Experiment(clients=3, method="fedavg", secure=True).resolve()
     _, sites = lay_out(tmp_path, prepare(plan), plan, Terms(), tmp_path / "out")
     for folder in sites:
         peers = open_site(folder).identity.peers()

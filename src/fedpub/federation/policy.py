@@ -12,10 +12,10 @@ from fedpub.algorithms import METHODS
 from fedpub.core.files import write_text
 from fedpub.errors import FedpubError, unknown
 from fedpub.experiment import Experiment, Plan
+from fedpub.experiment.checks import LEAST_GROUP
 from fedpub.federation.wire_header import PRECISIONS
 
 FILE = "policy.json"
-LEAST_GROUP = 3  # sites: no site lets itself be summed in a smaller group
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Policy:
             return
         if not experiment.secure:
             raise _outside("min_group", "a run without secure aggregation, with no group at all,", self.min_group)
-        smallest = max(getattr(experiment, "min_group", LEAST_GROUP), LEAST_GROUP)
+        smallest = max(experiment.min_group, LEAST_GROUP)
         if smallest < self.min_group:
             raise _outside("min_group", f"a run with sums over groups of {smallest} sites", self.min_group)
 
