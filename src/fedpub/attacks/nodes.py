@@ -86,7 +86,7 @@ def _traced(case: Case, own: Own, federation: Federation, client: int, chosen: C
     model, change = case.context.model, own.change
     (data,) = federation.chunks([client], case.plan.context)
     held = federation.subgraphs[client]
-    leaves = {name: leaf.to(data.device).requires_grad_(name in change) for name, leaf in own.sent.items()}
+    leaves = {name: leaf.to(data.device).clone().requires_grad_(name in change) for name, leaf in own.sent.items()}
     logits_NC = outputs(model, leaves, data)
     log_p_NC = torch.log_softmax(logits_NC, 1)
     names = [name for name in change if change[name].dim() > 2]
