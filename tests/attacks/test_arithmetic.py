@@ -52,6 +52,9 @@ def test_only_a_first_step_is_taken_for_one():
     assert not is_first_step({"w": torch.zeros(2)}, LR)
     others = [stepped(some), stepped(-some), stepped(some.flip(0))]
     assert not is_first_step({"w": sum(others) / 3}, LR)  # the mean of a group
+    agreeing = torch.tensor([1.0] * 8 + [1 / 3] * 2) * LR  # that of one whose members agree on most entries
+    assert not is_first_step({"w": agreeing}, LR)
+    assert not is_first_step({"w": torch.full((4,), 0.85 * LR)}, LR)
 
 
 def test_rare_words_do_not_decide_whether_it_is_a_first_step():

@@ -153,6 +153,7 @@ def test_shadow_runs_train_on_half_of_the_candidates(folder):
         assert all(one.equal(other) for one, other in zip(trained, again, strict=True))
         for own, half, one in zip(held.subgraphs, trained, wanted, strict=True):
             assert torch.nonzero(own.train).flatten().equal(one.nodes_M[half])
+            assert 2 * int(half.sum()) == len(half)
         played.append(trained)
     assert not all(one.equal(other) for one, other in zip(*played, strict=True))
 

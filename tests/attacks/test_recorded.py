@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from fedpub.experiment import Experiment
 from fedpub.federation.in_process import InProcessSites
 from fedpub.federation.recording import Recorder, recorded
 from fedpub.federation.requests import Terms
+from fedpub.flower import coordinator
 from fedpub.flower.folder import CoordinatorConfig, CoordinatorFolder
 from fedpub.flower.keys import admit, make_site_key
 from fedpub.flower.server import play_rounds
@@ -74,6 +76,24 @@ def test_nothing_is_kept_unless_it_is_asked_for(tmp_path, capsys):
     deployed(tmp_path, keep_uploads=False)
     assert not (tmp_path / "observed").exists()
     assert "--keep-uploads" in refused(["attack", str(tmp_path)], capsys)
+
+
+def test_the_flag_reaches_the_rounds(kept, monkeypatch, capsys):
+    asked: list[Any] = []
+    monkeypatch.setattr("fedpub.flower.server.play_rounds", lambda *how: asked.append(how[-1]) or {})
+    for keep_uploads in (False, True):
+        running = coordinator.Running(kept, resume=True, keep_uploads=keep_uploads)
+        monkeypatch.setattr(running, "_exchange", lambda sites: None)
+        running._admission = SimpleNamespace(now=dict)
+        running.wait()
+    assert asked == [False, True]
+
+    def refuse(*how: Any) -> None:
+        raise FedpubError(f"asked for {how}")
+
+    monkeypatch.setattr(coordinator, "Running", refuse)
+    assert "True)" in refused(["coordinator", "start", "--folder", str(kept), "--keep-uploads"], capsys)
+    assert "False)" in refused(["coordinator", "start", "--folder", str(kept)], capsys)
 
 
 def test_missing_pieces_are_named(kept, tmp_path, capsys):

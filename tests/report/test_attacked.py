@@ -12,6 +12,7 @@ import pytest
 from test_page import ARGUMENTS, CHROMIUM, DRIVER, css, texts
 from test_report import CORA, EVIL, make_run
 
+from fedpub.report.live import Source
 from fedpub.report.load import load
 from fedpub.report.page import page
 from fedpub.report.payload import payload
@@ -61,6 +62,14 @@ def test_those_of_a_coordinator_s_folder_are_found_around_its_run(tmp_path):
 def test_runs_that_were_not_attacked_have_none(tmp_path):
     make_run(tmp_path / "run", CORA, [[0.5, 0.6]] * 3)
     assert payload(*load([tmp_path]))["attacks"] == []
+
+
+def test_a_live_page_shows_attacks_as_they_come(tmp_path):
+    make_run(tmp_path / "run", CORA, [[0.5, 0.6]] * 3)
+    source = Source([tmp_path])
+    assert source.now()["attacks"] == []
+    attacked(tmp_path / "run", False, 0.9)
+    assert len(source.now()["attacks"]) == 1
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"format": "other"}', '{"format": "fedpub-attack-1", "findings": [{}]}'])
