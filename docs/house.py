@@ -14,6 +14,7 @@ FLOORS: dict[str, dict[str, str]] = {
         "api": "`import fedpub`: thin functions for notebooks and scripts",
         "paper": "one recipe per table and figure; runs kept under the hash of their experiment",
         "bench": "benchmarks, and the roofline they are held against",
+        "attacks": "what a curious coordinator learns, beside guesses",
         "report": "from run directories to tables, figures, one HTML page and a live page",
     },
     "federate": {

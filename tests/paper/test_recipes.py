@@ -65,6 +65,7 @@ def generous(one: Experiment) -> dict[str, Any]:
     square = pairs[0].tolist()
     seen = {"label_similarity": square, "missing": square, "community": [0, 1] * 10, "seconds": 1.0, "values": 1}
     seen |= dict.fromkeys(("similar", "dissimilar", "own", "neighbour"), 0.5)
+    seen["findings"] = [{"attack": "a", "measure": "b", "score": 0.9, "guess": 0.5, "worst": 1.0}]
     rows = [Row(number, 1.0, {"test": [0.5]}) for number in (1, 2)]
     return said | {"per_client_test": [0.5] * 50, "relation": pairs, "rows": rows, "seen": said | seen}
 
@@ -521,3 +522,31 @@ def test_a_run_of_all_rounds_that_is_rounded_more_sends_less(graph_file: str) ->
     half, eighth = (looks.LOOKS[name](experiment, ready) for name in ("float16", "int8"))
     assert half["rounds"] == eighth["rounds"] == 2
     assert 0 < eighth["bytes_up"] < half["bytes_up"]
+
+
+# Attacks
+
+
+def test_attacks_are_shown_beside_guesses_as_means_over_seeds():
+    def of(one: Experiment) -> dict[str, Any]:
+        score = {0: 0.7, 1: 0.9}[one.seed]
+        known = {"attack": "classes", "measure": "overlap", "score": score, "guess": 0.4, "worst": 1.0}
+        none = {"attack": "words", "measure": "F1", "score": None, "guess": None, "worst": None}
+        return {"seen": {"findings": [known, none]}}
+
+    made = RECIPES["more-attacks"].make(TWO, Found(of))
+    plain = [row for row in made.rows if row[1:3] == ["FedAvg", "plain"]]
+    assert plain == [
+        ["cora", "FedAvg", "plain", "classes", "overlap", pytest.approx(0.8), pytest.approx(0.4), 1.0],
+        ["cora", "FedAvg", "plain", "words", "F1", None, None, None],
+    ]
+    ((heads, lines),) = made.read
+    assert heads[0] == "cora"
+    assert dict(zip(heads, lines[0], strict=True))["FedAvg, plain"] == "0.80 (0.40)"
+    assert set(lines[1][1:]) == {""}
+
+
+def test_the_look_of_a_recipe_attacks_all_its_rounds(graph_file):
+    plan = Experiment(dataset=graph_file, scenario="natural", method="fedavg", rounds=2, hidden=4).resolve()
+    found = looks.attacked(plan, prepare(plan))["findings"]
+    assert any("LiRA" in one["attack"] and one["score"] is not None for one in found)

@@ -14,7 +14,7 @@ from fedpub.algorithms.measures import EMBEDDING
 from fedpub.attacks import embedding, inversion, labels, scores, words
 from fedpub.attacks.case import Case
 from fedpub.attacks.findings import Finding, scored
-from fedpub.attacks.first_step import gradient, is_first_step
+from fedpub.attacks.first_step import gradient
 from fedpub.attacks.notebook import Own
 from fedpub.core.tree import State, tensor, tree
 from fedpub.models.base import OUTPUT
@@ -58,7 +58,7 @@ def _with_gradients(case: Case, clients: list[int]) -> list[int]:
     found = []
     for client in clients:
         own = case.notebook.first[client]
-        if WEIGHT in own.known and is_first_step(own.change, case.plan.lr):
+        if WEIGHT in own.known and case.is_first_step(own):
             moved = own.change[WEIGHT] != 0
             _, known = gradient(own.change[WEIGHT], case.plan.lr)
             if float(known[moved].double().mean()) >= KNOWN_GRADIENT:
@@ -165,8 +165,8 @@ def word_profile(case: Case) -> list[Finding]:
         return [not_applied(PROFILE, *LIKE, why)]
     rows, exact = [], 0
     for client in clients:
-        change = case.notebook.first[client].change
-        known = is_first_step(change, case.plan.lr)
+        own = case.notebook.first[client]
+        change, known = own.change, case.is_first_step(own)
         exact += known
         found = gradient(change[inputs[-1]], case.plan.lr)[0] if known else change[inputs[-1]]
         rows.append(inversion.profile(found[0]))

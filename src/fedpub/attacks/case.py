@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from fedpub.algorithms.protocol import Context
-from fedpub.attacks.notebook import Notebook
+from fedpub.attacks.first_step import is_first_step
+from fedpub.attacks.notebook import Notebook, Own
 from fedpub.core.tree import Tree
 from fedpub.data.clients.subgraph import Subgraph
 from fedpub.engine.simulate import Federation
@@ -88,6 +89,9 @@ class Case:
     def clients(self) -> list[int]:
         """Those of which a round of training was seen."""
         return sorted(self.notebook.first)
+
+    def is_first_step(self, own: Own) -> bool:
+        return is_first_step(own.change, self.plan.lr, self.context.model.inputs)
 
     @property
     def secure(self) -> bool:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedpub.attacks.battery import attack
-from fedpub.attacks.nodes import attack_nodes
+from fedpub.attacks.case import Case
+from fedpub.attacks.nodes import Shadow, attack_nodes
 from fedpub.attacks.recorded import from_folder
 from fedpub.attacks.replay import replayed
 from fedpub.core.files import write_text
@@ -43,9 +44,7 @@ def attack_directory(
         )
     case, shadow = from_folder(path, pieces, rounds) if deployed else replayed(path, rounds, root, on_step)
     on_step("attacking", 0, None)
-    findings = attack(case)
-    targets = ("uploaded", "personal") if target == "both" else (target,)
-    findings += attack_nodes(case, shadow if shadows else None, shadows, targets)
+    findings = all_findings(case, shadow, shadows, target)
     plan, last = case.plan, max((own.round for own in case.notebook.last.values()), default=0)
     found = {
         "format": FORMAT,
@@ -57,10 +56,17 @@ def attack_directory(
         "shadows": shadows,
         "secure": case.secure,
         "clients": case.names,
-        "findings": [_plain(asdict(one) | {"verdict": one.verdict}) for one in findings],
+        "findings": findings,
     }
     write_text(path / FILE, json.dumps(found, indent=2) + "\n")
     return found
+
+
+def all_findings(case: Case, shadow: Shadow | None, shadows: int, target: Target = "both") -> list[dict[str, Any]]:
+    """Of every attack, in a form that JSON can hold."""
+    targets = ("uploaded", "personal") if target == "both" else (target,)
+    findings = [*attack(case), *attack_nodes(case, shadow if shadows else None, shadows, targets)]
+    return [_plain(asdict(one) | {"verdict": one.verdict}) for one in findings]
 
 
 def _plain(value: Any) -> Any:

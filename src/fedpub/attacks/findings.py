@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-NEAR = 0.02  # a score that is better than a guess by less than this tells nothing that matters
+NEAR = 0.05  # of what a guess leaves open: a score that knows less of it tells nothing that matters
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,11 @@ class Finding:
     def verdict(self) -> str:
         if self.score is None or self.guess is None:
             return "not scored"
-        return "no better than guessing" if self.score < self.guess + NEAR else "better than guessing"
+        return "better than guessing" if matters(self.score, self.guess) else "no better than guessing"
+
+
+def matters(score: float, guess: float) -> bool:
+    return score - guess > NEAR * (1 - guess)
 
 
 def scored(
@@ -37,7 +41,7 @@ def scored(
     known = [value for value in values if not math.isnan(value)]
     mean, worst = (sum(known) / len(known), max(known)) if known else (math.nan, math.nan)
     filled = sentence.format(score=_percent(mean), guess=_percent(guess), worst=_percent(worst))
-    if known and not math.isnan(guess) and mean < guess + NEAR:
+    if known and not math.isnan(guess) and not matters(mean, guess):
         filled += " That is no better than a guess."
     clients = [None if math.isnan(value) else value for value in values]
     score, beside, most = (None if math.isnan(value) else value for value in (mean, guess, worst))

@@ -16,7 +16,7 @@ from fedpub.attacks import membership, scores, tracing
 from fedpub.attacks.battery import not_applied
 from fedpub.attacks.case import Case
 from fedpub.attacks.findings import Finding, scored
-from fedpub.attacks.first_step import gradient, is_first_step
+from fedpub.attacks.first_step import gradient
 from fedpub.attacks.notebook import Own
 from fedpub.core.rng import numpy_stream
 from fedpub.core.tree import tree_map
@@ -86,11 +86,11 @@ def _traced(case: Case, own: Own, federation: Federation, client: int, chosen: C
     model, change = case.context.model, own.change
     (data,) = federation.chunks([client], case.plan.context)
     held = federation.subgraphs[client]
-    leaves = {name: leaf.to(data.device).requires_grad_(name in change) for name, leaf in own.sent.items()}
+    leaves = {name: leaf.to(data.device).clone().requires_grad_(name in change) for name, leaf in own.sent.items()}
     logits_NC = outputs(model, leaves, data)
     log_p_NC = torch.log_softmax(logits_NC, 1)
     names = [name for name in change if change[name].dim() > 2]
-    exact = is_first_step(change, case.plan.lr)
+    exact = case.is_first_step(own)
     each, rows = [], []
     for node in chosen.nodes_M.tolist():
         loss = -log_p_NC[node, int(held.y[node])]

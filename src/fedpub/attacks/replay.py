@@ -14,7 +14,7 @@ from fedpub.engine.setup import set_up
 from fedpub.engine.simulate import Federation, simulate
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment, Plan
-from fedpub.experiment.prepare import prepare
+from fedpub.experiment.prepare import Prepared, prepare
 from fedpub.store.directory import RunDirectory
 
 AT_SITES = "sites"  # the dataset of a federation whose data is elsewhere
@@ -41,6 +41,15 @@ def replayed(path: Path, rounds: int, root: Path | None = None, on_step: Step = 
     plan = planned(path)
     ready = prepare(plan, root, step=on_step)
     RunDirectory(path).check_data(ready.graph.digest(), ready.partition.digest)
+    on_step("playing", 0, None)
+    case, shadow = played(plan, ready, rounds)
+    if not case.notebook.told and not case.notebook.first:
+        raise FedpubError(f"nothing of a client was seen in {rounds} rounds of {path}; take more with --rounds")
+    return case, shadow
+
+
+def played(plan: Plan, ready: Prepared, rounds: int) -> tuple[Case, Shadow]:
+    """The first rounds of a plan on its data."""
     plan = plan.related(ready.federation.num_relations)
     made = set_up(plan.algorithm, plan.context, ready.federation)
     federation = made.extend(ready.federation) if made else ready.federation
@@ -49,12 +58,8 @@ def replayed(path: Path, rounds: int, root: Path | None = None, on_step: Step = 
     def shadow(other: Federation) -> Case:
         return play(plan, other, rounds)
 
-    on_step("playing", 0, None)
-    case = play(plan, federation, rounds)
-    if not case.notebook.told and not case.notebook.first:
-        raise FedpubError(f"nothing of a client was seen in {rounds} rounds of {path}; take more with --rounds")
     truth = Truth(ready.federation.subgraphs, federation.num_classes)
-    return replace(case, truth=truth), shadow
+    return replace(play(plan, federation, rounds), truth=truth), shadow
 
 
 def play(plan: Plan, federation: Federation, rounds: int) -> Case:

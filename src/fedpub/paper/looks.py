@@ -17,6 +17,8 @@ import torch
 
 from fedpub.algorithms import FedPub
 from fedpub.algorithms.similarity import label_similarity
+from fedpub.attacks.directory import all_findings
+from fedpub.attacks.replay import played
 from fedpub.core.best import Best
 from fedpub.core.message import Message
 from fedpub.core.tree import State, Tree, select, state_map, tree, tree_map
@@ -31,6 +33,7 @@ from fedpub.federation.in_process import run_in_process
 from fedpub.federation.wire_header import Precision
 from fedpub.store.record import Row
 
+SHADOWS = 8  # runs with other training nodes, for LiRA
 REPEATS = 5  # timings, of which the median is taken
 
 
@@ -132,7 +135,14 @@ def _first_round(algorithm: FedPub, plan: Plan, federation: Federation) -> tuple
     return select({"weights": measured.snapshot.server["weights"]}, data.ids_K), up, own
 
 
+def attacked(plan: Plan, ready: Prepared) -> dict[str, Any]:
+    """What a curious coordinator learns, by every attack."""
+    case, shadow = played(plan, ready, plan.rounds)
+    return {"findings": all_findings(case, shadow, SHADOWS)}
+
+
 LOOKS: dict[str, Callable[[Plan, Prepared], dict[str, Any]]] = {
+    "attacked": attacked,
     "clients": clients,
     "float16": partial(rounded, precision="float16"),
     "int8": partial(rounded, precision="int8"),

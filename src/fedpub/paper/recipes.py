@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedpub.paper import beyond, costs, differences, hops, main, pareto, structure, variants
+from fedpub.paper import attacks, beyond, costs, differences, hops, main, pareto, structure, variants
 from fedpub.paper.recipe import Recipe
 
 RECIPES: dict[str, Recipe] = {
@@ -42,4 +42,5 @@ RECIPES: dict[str, Recipe] = {
     "more-pareto": pareto.Pareto(),
     "more-parts": beyond.PARTS,
     "more-communities": beyond.Community(),
+    "more-attacks": attacks.Attacks(),
 }
