@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -448,3 +449,24 @@ def test_the_ledger_forgets_sums_of_earlier_rounds(tmp_path):
     assert {name for name in asked if not name.startswith("round")} == {
         f"{kind} 3.1" for kind in ("shares", "masked", "confirm", "reveal")
     }
+
+
+def test_a_site_that_loses_its_folder_gets_another_key_and_is_in_the_sum_again(tmp_path):
+    """The others check its new key as they did the first one."""
+    experiment = secure(rounds=3)
+    sites = InProcessSites(tmp_path / "sites", experiment)
+    events: list = []
+
+    def losing(messages, deadline):
+        kind, number = next((decode(one).kind, decode(one).fields.get("round")) for one in messages.values())
+        if (kind, number) == ("round", 2) and not (tmp_path / "lost").exists():
+            (tmp_path / "lost").touch()
+            shutil.rmtree(sites.folder / "site-2" / "runs")
+            sites.sites.pop(2)
+        return sites(messages, deadline)
+
+    play(coordinator(sites, experiment, exchange=losing, events=events), tmp_path / "run")
+    assert [(client, what, number) for client, what, number, _ in events] == [
+        (2, "began anew", 2),
+        (2, "left out", 2),
+    ]

@@ -53,7 +53,7 @@ class Sharing:
     identity: Identity | None
     least: Callable[[], int]  # by the site's own policy
     _exchange: Exchange | None = None
-    _parties: dict[tuple[int, int], Party] = field(default_factory=dict)  # of the newest attempt
+    _parties: dict[tuple[int, ...], Party] = field(default_factory=dict)  # of the newest attempt
     _masked: tuple[tuple[int, int], list[int], bytes] | None = None  # attempt, with whom, and the masked vector
 
     @property
@@ -85,16 +85,16 @@ class Sharing:
     def answer(self, asked: Envelope) -> bytes:
         """The answer to one of the questions of a sum."""
         fields, number, attempt = asked.fields, asked.fields["round"], asked.fields["attempt"]
-        place, terms = f"{number}.{attempt}", _digest(fields["group"], fields["members"])
+        place = f"{number}.{attempt}"
         self._check_order(asked.kind, number, attempt)
+        party = self._party(asked)
+        terms = party.context.hex()
         if asked.kind == "shares":
-            party = self._party(asked)
             self._note(f"shares {place}", terms)
             return _answer(asked, "deposit", party.deposit().to_bytes())
         if self.ledger.asked.get(f"shares {place}") != terms:
             raise FedpubError(f"attempt {attempt} of round {number} began with other members, or was not begun")
-        party, dealt = self._party(asked), content(asked, "dealt")
-        alive = fields["alive"]
+        dealt, alive = content(asked, "dealt"), fields["alive"]
         self._check_few(alive)
         self._note(f"masked {place}", _digest(terms, alive))
         if self._masked is None or self._masked[:2] != ((number, attempt), alive):
@@ -147,13 +147,14 @@ class Sharing:
         private = run_key(self.folder)
         if self._exchange is None or self._exchange.private != private:
             self._exchange = Exchange(private)
-        if place not in self._parties:
-            numbers, vector, told = self._vector(fields["round"])
+        terms = *place, fields["group"], *fields["members"]
+        if terms not in self._parties:
+            layout, vector, told = self._vector(fields["round"])
             keys = self._keys(fields["members"])
-            attempt = Attempt(self.folder.name, *place, fields["group"], tuple(fields["members"]), keys, told, numbers)
-            self._parties = {place: Party(self.part.client, private, attempt, self._least(), vector, self._exchange)}
+            attempt = Attempt(self.folder.name, *place, fields["group"], tuple(fields["members"]), keys, told, layout)
+            self._parties = {terms: Party(self.part.client, private, attempt, self._least(), vector, self._exchange)}
             self._masked = None
-        return self._parties[place]
+        return self._parties[terms]
 
     def _keys(self, members: list[int]) -> tuple[bytes, ...]:
         path = self.folder / PEERS
