@@ -1446,7 +1446,7 @@ TABLE = (
     M(
         "any-words-within-bounds",
         "bench/any_words.py",
-        "return (2 ** (block.bits - 1) - 1) / block.scale",
+        "return float(2 ** (block.bits - 1) - 1) / block.scale",
         "return block.bound",
         "bench/test_any_words.py::test_a_far_sum_is_at_the_end_of_its_words_against_the_others",
     ),

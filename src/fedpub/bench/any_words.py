@@ -62,4 +62,4 @@ def chosen(sums: Hidden, attack: str, ctx: Context, clients: int, shared_out: bo
 
 def _end(block: Block) -> float:
     """The largest number that the words of a sum can hold."""
-    return (2 ** (block.bits - 1) - 1) / block.scale
+    return float(2 ** (block.bits - 1) - 1) / block.scale
