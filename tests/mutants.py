@@ -1920,6 +1920,48 @@ TABLE = (
         "if False:",
         "federation/test_secure_bytes.py::test_bytes_too_many_or_too_few_are_refused_everywhere",
     ),
+    M(
+        "any-words-within-bounds",
+        "bench/any_words.py",
+        "return float(2 ** (block.bits - 1) - 1) / block.scale",
+        "return block.bound",
+        "bench/test_any_words.py::test_a_far_sum_is_at_the_end_of_its_words_against_the_others",
+    ),
+    M(
+        "any-words-with-the-others",
+        "bench/any_words.py",
+        "torch.where(leaf > 0, -_end(block), _end(block))",
+        "torch.where(leaf < 0, -_end(block), _end(block))",
+        "bench/test_any_words.py::test_a_far_sum_is_at_the_end_of_its_words_against_the_others",
+    ),
+    M(
+        "any-words-keep-the-divisor",
+        "bench/any_words.py",
+        "elif attack == VANISHING:",
+        "elif False:",
+        "bench/test_any_words.py::test_a_vanishing_divisor_is_the_smallest_number_above_zero",
+    ),
+    M(
+        "any-words-in-all-sums",
+        "bench/any_words.py",
+        "if hostile in one.ids.tolist()",
+        "if True",
+        "bench/test_any_words.py::test_only_the_sums_with_the_hostile_client_are_changed",
+    ),
+    M(
+        "bench-robust-not-secure",
+        "bench/robust.py",
+        "rounds=rounds, secure=secure)",
+        "rounds=rounds)",
+        "bench/test_any_words.py::test_the_table_under_secure_aggregation",
+    ),
+    M(
+        "bench-robust-attacks-on-sums-in-the-plain",
+        "bench/robust.py",
+        "(*ATTACKS, *SUM_ATTACKS) if secure else tuple(ATTACKS)",
+        "(*ATTACKS, *SUM_ATTACKS)",
+        "bench/test_any_words.py::test_the_table_under_secure_aggregation",
+    ),
     # flower: folders for their owner
     M(
         "private-but-for-the-group",

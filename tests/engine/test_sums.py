@@ -74,7 +74,9 @@ def test_sums_never_overflow_and_are_as_exact_as_their_steps(clients, spread, se
     torch.testing.assert_close(found.numbers["v"], (value[:, 2] / far).sum(), rtol=0, atol=1e-13 * clients)
 
 
-@pytest.mark.parametrize(("clients", "bits", "counted"), [(3, 16, 8), (16, 24, 8), (255, 24, 8), (256, 24, 16)])
+@pytest.mark.parametrize(
+    ("clients", "bits", "counted"), [(3, 16, 8), (63, 16, 8), (64, 24, 8), (255, 24, 8), (256, 24, 16)]
+)
 def test_the_length_of_words_follows_the_number_of_clients(clients, bits, counted):
     form = format_of(Hidden({"w": torch.zeros(1, 4)}, {"n": torch.zeros(1, 2)}), CTX, clients, False)
     assert [(block.bits, block.bytes) for block in form] == [(bits, bits // 2), (counted, counted // 4)]
@@ -176,14 +178,14 @@ def test_fed_pub_plus_means_and_rows_by_hand():
     server = FedPubPlus(given="0,0,0", fallback=False).init_server(w0, 3)
     sent, up = plus_message(standing.IN_COMMUNITY, 3)
     found = [Summed(2, torch.arange(3), secret.hidden(sent, up).total())]
-    after = secret.from_sums(server, found)
+    after = secret.from_sums(CTX, server, found)
     assert after["communities"]["w"].flatten().tolist() == pytest.approx([0.01, 0])
     assert after["scores"].flatten().tolist() == pytest.approx([0.5, 0.25, -1, 0.75, 0.5, 3.0, -1])
     one = Message(up.parts, {"w": up.sent["w"] & torch.tensor([True, False, False]).view(3, 1, 1)})
     alone = Message({"weights": {"w": up.tree("weights")["w"] * one.sent["w"]}, "scores": up["scores"]}, one.sent)
-    after = secret.from_sums(server, [Summed(2, torch.arange(3), secret.hidden(sent, alone).total())])
+    after = secret.from_sums(CTX, server, [Summed(2, torch.arange(3), secret.hidden(sent, alone).total())])
     assert float(after["communities"]["w"][0, 0, 0]) == pytest.approx(0.01 * 6 / (3 * 4))
-    kept = secret.from_sums(after, [])
+    kept = secret.from_sums(CTX, after, [])
     assert torch.equal(kept["scores"], after["scores"]), "without a sum, the last means are kept"
 
 
@@ -265,3 +267,12 @@ def test_noise_hides_the_embedding_and_repeats_with_its_seed():
     other = noisy(replace(ctx, private_seed=7), embedding, data)
     assert not torch.equal(other, found), "a site's own seed decides"
     assert not torch.equal(noisy(replace(ctx, round=2), embedding, data), found)
+
+
+def test_the_mean_of_a_sum_is_bounded_whatever_one_client_adds():
+    """A hostile client makes the divisor vanish: 0.02 / 0.001 is no mean of steps of at most 0.0316."""
+    server = {"weights": {"w": torch.zeros(1, 1)}}
+    sums = Hidden({"w": torch.tensor([0.02])}, numbers={"share": torch.tensor(0.001, dtype=torch.float64)})
+    found = [Summed(0, torch.arange(3), sums)]
+    after, _ = FedAvg().summed(CTX, server, torch.arange(3), found, Message())
+    assert float(after["weights"]["w"]) == pytest.approx(reach(CTX))

@@ -98,7 +98,7 @@ def test_a_deployed_run_equals_a_simulated_one_bit_for_bit(method, changes, tmp_
 
 @pytest.mark.parametrize(("method", "changes"), METHODS)
 def test_secure_and_plain_runs_differ_by_rounding_only(method, changes, tmp_path):
-    """In double precision; the steps of a round are at most 0.03 long, and a word has 2^-11 of that or less."""
+    """In double precision; the steps of a round are at most 0.03 long, and a word has 2^-9 of that or less."""
     options = changes.get("options", {})
     plain = {"communities": "disjoint"} if "communities" in options or "similarity" in options else {}
     usual = secure(method, **{**changes, "dtype": "float64", "defence": "none", "dropout": 0.0, "rounds": 2})
@@ -108,7 +108,7 @@ def test_secure_and_plain_runs_differ_by_rounding_only(method, changes, tmp_path
     one, other = server_of(tmp_path / "secure"), server_of(tmp_path / "plain")
     for name, leaf in other.items():
         if leaf.is_floating_point() and "scores" not in name:
-            torch.testing.assert_close(one[name], leaf, rtol=0, atol=1e-4)
+            torch.testing.assert_close(one[name], leaf, rtol=0, atol=2e-4)
     assert found["val"] == pytest.approx(expected["val"], abs=0.02)
 
 

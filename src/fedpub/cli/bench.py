@@ -11,7 +11,7 @@ from fedpub.algorithms import METHODS
 from fedpub.bench.aggregate import bench_aggregate
 from fedpub.bench.engine import bench_engine, bench_methods, bench_models
 from fedpub.bench.partition import bench_partition
-from fedpub.bench.robust import ATTACKS, DEFENCES, Attacked, bench_robust
+from fedpub.bench.robust import Attacked, bench_robust, defences_of
 from fedpub.bench.scale import bench_scale
 from fedpub.bench.sparse import bench_sparse
 from fedpub.bench.suite import bench_all
@@ -323,8 +323,9 @@ def robust(
     scenario: str = "disjoint",
     clients: int = 10,
     methods: tuple[str, ...] = ("fedpub", "fedpub-plus", "fedavg"),
-    attacks: tuple[str, ...] = tuple(ATTACKS),
-    defences: tuple[str, ...] = DEFENCES,
+    attacks: tuple[str, ...] = (),
+    defences: tuple[str, ...] = (),
+    secure: bool = False,
     rounds: int = 60,
     seeds: tuple[int, ...] = (2, 3),
     data_root: Path | None = None,
@@ -337,22 +338,23 @@ def robust(
     Args:
         clients: Number of clients, of which the first is hostile.
         methods: Methods: any that need no set-up.
-        attacks: Attacks of the hostile client.
-        defences: Defences of the others.
+        attacks: Attacks of the hostile client. (default: all)
+        defences: Defences of the others. (default: all; with --secure those that each client has itself)
+        secure: Secure aggregation, with attacks on sums too; FED-PUB with explicit communities.
         rounds: Communication rounds.
         seeds: Random seeds; the constants of the defences were chosen with 0 and 1.
     """
     found: list[Attacked] = []
-    for one in bench_robust(dataset, scenario, clients, methods, attacks, defences, rounds, seeds, data_root):
+    for one in bench_robust(dataset, scenario, clients, methods, attacks, defences, rounds, seeds, data_root, secure):
         found.append(one)
         if json != STDOUT:  # so that an interruption loses nothing
             as_json(found, json)
     if json == STDOUT:
         as_json(found, json)
         return
-    table = Table("", "attack", *defences, header_style="bold")
+    table = Table("", "attack", *(defences or defences_of(secure)), header_style="bold")
     for method in methods:
-        for attack in attacks:
+        for attack in dict.fromkeys(one.attack for one in found):
             cells = [one for one in found if (one.method, one.attack) == (method, attack)]
             table.add_row(method, attack, *(f"{100 * one.accuracy:.1f}" for one in cells))
     Console(highlight=False).print(table)
