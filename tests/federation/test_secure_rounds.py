@@ -274,6 +274,7 @@ def test_a_second_unmasking_with_other_survivors_is_refused(tmp_path):
     assert decode(site.answer(question)).kind == "reveal", "the same question has the same answer"
     sites.restart()
     assert "asked before" in reason(sites.site(0).answer(others)), "after a restart, too"
+    assert "asked before" in reason(sites.site(0).answer(changed(asked["masked"][0], alive=[0, 1, 2, 3])))
     again = changed(asked["shares"][0], attempt=2)
     assert "once" in reason(sites.site(0).answer(again)), "its part is given"
 
