@@ -1581,7 +1581,7 @@ TABLE = (
     M(
         "secure-other-members-later",
         "federation/secure/at_site.py",
-        'if self.ledger.asked.get(f"shares {place}") != terms:',
+        'if self._noted.setdefault(f"shares {place}", terms) != terms:',
         "if False:",
         "federation/test_secure_rounds.py::test_other_members_than_at_the_beginning_are_refused",
     ),
@@ -1593,17 +1593,10 @@ TABLE = (
         "federation/test_secure_rounds.py::test_a_sum_of_another_round_is_refused",
     ),
     M(
-        "secure-other-members-alive-after-a-restart",
-        "federation/secure/at_site.py",
-        'self._note(f"masked {place}", _digest(terms, alive))',
-        "pass",
-        "federation/test_secure_rounds.py::test_a_second_unmasking_with_other_survivors_is_refused",
-    ),
-    M(
         "secure-other-survivors-after-a-restart",
         "federation/secure/at_site.py",
-        'self._note(f"confirm {place}", _digest(terms, alive, survivors))',
-        "pass",
+        'if question.startswith("confirm"):',
+        "if False:",
         "federation/test_secure_rounds.py::test_a_second_unmasking_with_other_survivors_is_refused",
     ),
     M(

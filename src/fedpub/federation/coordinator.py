@@ -75,6 +75,7 @@ class Coordinator:
         terms.check()
         self._path, self.requests = folder / SITES, Requests(self.sites, exchange, terms, on_event, is_member)
         self._removed_path, self._removed = folder / REMOVED, list[int]()
+        self._sums = SecureSums(run, (), self.plan.min_group, folder, self.requests)
         self.preparation = Preparation(self.plan, run, self.requests, folder)
 
     def prepare(self, on_step: OnStep | None = None) -> Known:
@@ -210,7 +211,8 @@ class Coordinator:
         sizes: dict[int, tuple[int, int]],
     ) -> dict[int, Answer]:
         """Ask for the sums; the answers of the sites that are in one, or in a group too small for one."""
-        sums = SecureSums(self.run, self._known.keys, self.plan.min_group, self._path.parent, self.requests)
+        sums = self._sums
+        sums.know(self._known.keys)
         w0, ids = self.first_weights(known), torch.tensor(sorted(answers), dtype=torch.int64)
         like = self.algorithm.upload_like(ctx, w0, len(known.classes))
         groups = gathered.groups(server, ids, like, len(known.sites), known.examples)
