@@ -55,6 +55,13 @@ def test_in_a_secure_run_sums_are_divided_by_how_many_sent_an_entry():
     assert seen.touched["w"].tolist() == [[True, False], [True, False], [False, False]]
 
 
+def test_trees_that_go_both_ways_are_weights_whatever_their_name():
+    up = Message({"base": {"w": AFTER}, "extra": {"v": torch.ones(3, 1)}})
+    seen = Seen.of(Observed(1, IDS, Message({"base": BEFORE, "phase": torch.zeros(3)}), up))
+    assert seen.known["w"].equal(AFTER)
+    assert set(seen.told) == {"extra"}
+
+
 def test_a_notebook_keeps_each_client_s_first_and_last_round_of_training():
     book = Notebook()
     nothing = torch.zeros(3, 2, dtype=torch.bool)
