@@ -4624,7 +4624,7 @@ TABLE = (
     M(
         "unsent-entries-are-seen",
         "attacks/seen.py",
-        "torch.where(active, value, sent[name])",
+        "torch.where(active, value, sent[leaf])",
         "value",
         "attacks/test_seen.py::test_in_a_plain_run_weights_are_a_client_s_own_and_those_not_sent_are_unchanged",
     ),
