@@ -1623,7 +1623,7 @@ TABLE = (
     M(
         "secure-attempts-begin-again-after-a-kill",
         "federation/secure/at_coordinator.py",
-        "if held is not None:",
+        'if held["round"] == number:',
         "if False:",
         "federation/test_secure_rounds.py::test_a_coordinator_that_is_killed_between_phases_resumes",
     ),
