@@ -13,7 +13,7 @@ from fedpub.algorithms.fedpub_plus.standing import FUNCTION
 from fedpub.algorithms.measures import EMBEDDING, LABELS
 from fedpub.attacks import embedding, inversion, labels, scores, words
 from fedpub.attacks.case import Case
-from fedpub.attacks.findings import Finding, scored
+from fedpub.attacks.findings import Finding, not_applied, scored
 from fedpub.attacks.first_step import gradient
 from fedpub.attacks.notebook import Own
 from fedpub.core.tree import State, tensor, tree
@@ -27,10 +27,6 @@ KNOWN_GRADIENT = 0.7  # the share of the output layer's entries whose gradient i
 
 def attack(case: Case) -> list[Finding]:
     return [*class_shares(case), *class_shares_by_embedding(case), *client_words(case), *word_profile(case)]
-
-
-def not_applied(attack: str, learnt: str, measure: str, why: str) -> Finding:
-    return Finding(attack, learnt, measure, f"It does not apply: {why}.")
 
 
 # Classes

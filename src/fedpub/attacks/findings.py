@@ -31,6 +31,10 @@ class Finding:
         return "better than guessing" if matters(self.score, self.guess) else "no better than guessing"
 
 
+def not_applied(attack: str, learnt: str, measure: str, why: str) -> Finding:
+    return Finding(attack, learnt, measure, f"It does not apply: {why}.")
+
+
 def matters(score: float, guess: float) -> bool:
     return score - guess > max(LEAST, NEAR * (1 - guess))
 

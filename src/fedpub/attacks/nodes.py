@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from fedpub.attacks import membership, scores, tracing
-from fedpub.attacks.battery import not_applied
 from fedpub.attacks.case import Case
-from fedpub.attacks.findings import Finding, scored
+from fedpub.attacks.findings import Finding, not_applied, scored
 from fedpub.attacks.first_step import gradient
 from fedpub.attacks.notebook import Own
+from fedpub.attacks.whose import attack_owners
 from fedpub.core.rng import numpy_stream
 from fedpub.core.tree import tree_map
 from fedpub.data.clients.subgraph import Subgraph
@@ -62,6 +62,9 @@ def attack_nodes(case: Case, shadow: Shadow | None, shadows: int, targets: tuple
     findings = []
     if "uploaded" in targets:
         findings.append(_by_step(case, federation, wanted))
+        findings.append(
+            attack_owners(case, federation, {at: own.nodes_M[own.member_M] for at, own in enumerate(wanted)})
+        )
     played = list(_shadows(case, federation, wanted, shadow, shadows)) if shadow else []
     for target in targets:
         findings += _by_confidence(case, target, federation, wanted, played)
@@ -183,6 +186,8 @@ def _members(
     values = [scores.auc(score_M, member_M) for score_M, member_M in found.values()]
     sentence = f"Of two nodes of a client, {say} with a probability of {{score}}, and of {{worst}} at the client that "
     sentence += "is worst off; a guess would be right with {guess}."
+    if by_coordinator and case.plan.secure:
+        sentence += " This is by the mean of its group, which all its members receive, too; whose node it is stays out."
     # Over all clients: scores of different clients are compared by their ranks.
     ranked = [(_ranks(score_M), member_M) for score_M, member_M in found.values()]
     score, member = (torch.cat([pair[at] for pair in ranked]) if ranked else torch.zeros(0) for at in range(2))
