@@ -495,7 +495,7 @@
   function similarity() {
     stopPlaying();
     const here = cell(), body = at("similarity-body");
-    if (!here.relations.length) return body.replaceChildren(h("p", { class: "note" }, "No run of this cell has relations between clients: FED-PUB records similarities and weights, GCFL its clusters."));
+    if (!here.relations.length) return body.replaceChildren(h("p", { class: "note" }, "No run of this cell has relations between clients: FED-PUB records similarities and weights, GCFL its clusters; deployed runs with secure aggregation record neither."));
     const run = here.relations.find((one) => relationName(one) === chosen.relation) || here.relations[0], last = run.rounds.length - 1;
     if (chosen.round === null || chosen.round > last) chosen.round = last;
     const matrix = run.matrices.find((one) => one.name === chosen.matrix) || run.matrices[0];
