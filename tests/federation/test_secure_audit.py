@@ -38,9 +38,8 @@ def masked(sites, experiment, tmp_path_factory) -> int:
 
     def watch(messages, deadline):
         answers = sites(messages, deadline)
-        for answer in map(decode, answers.values()):
-            if answer.kind == "masked" and answer.fields["round"]:
-                seen.append(tensor(answer.message["masked"]).numel())
+        told = [one for one in map(decode, answers.values()) if one.kind == "masked" and one.fields["round"]]
+        seen.extend(tensor(one.message["masked"]).numel() for one in told)
         return answers
 
     play(coordinator(sites, experiment, exchange=watch), tmp_path_factory.mktemp("run") / "run")
