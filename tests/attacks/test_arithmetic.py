@@ -199,4 +199,4 @@ def test_a_gain_below_a_twentieth_of_what_a_guess_leaves_open_does_not_matter():
     assert scored("a", "b", "c", "", [0.52], 0.5).verdict == "no better than guessing"
     assert "no better than a guess" in scored("a", "b", "c", "", [0.52], 0.5).sentence
     assert scored("a", "b", "c", "", [0.99], 0.98).verdict == "better than guessing"
-    assert scored("a", "b", "c", "", [1.0], 1.0).verdict == "no better than guessing"
+    assert scored("a", "b", "c", "", [1.0], 0.999).verdict == "no better than guessing"

@@ -98,6 +98,31 @@ def test_a_method_without_an_embedding_tells_nothing_by_it(found):
     assert one["sentence"] == "It does not apply: no embedding is sent."
 
 
+def test_counts_of_classes_that_are_sent_tell_all(folder, tmp_path):
+    how = USUAL | {"options": {"measure": "label"}}
+    run(Experiment(dataset=str(folder / "wordy.graph"), method="fedpub", rounds=1, **how), tmp_path / "run")
+    found = attack_directory(tmp_path / "run", shadows=0)["findings"]
+    (one,) = (one for one in found if one["attack"] == "classes, from the embedding")
+    assert one["score"] == pytest.approx(1)
+
+
+@pytest.mark.parametrize("method", ["fedper", "gcfl", "fedgnn", "fedprox"])
+def test_every_method_that_sends_something_can_be_attacked(folder, tmp_path, method):
+    run(Experiment(dataset=str(folder / "wordy.graph"), method=method, rounds=2, **USUAL), tmp_path / "run")
+    found = {one["attack"]: one for one in attack_directory(tmp_path / "run", shadows=0)["findings"]}
+    assert found["words, from the rows sent"]["score"] > found["words, from the rows sent"]["guess"]
+    if method == "fedper":  # its classifier stays at the client
+        assert found["classes, from uploads"]["sentence"] == "It does not apply: no output layer was seen."
+
+
+def test_tasks_without_classes_are_said_to_have_none(folder, tmp_path):
+    task = {"task": "link-prediction", "method": "fedavg", "rounds": 1}
+    run(Experiment(dataset=str(folder / "wordy.graph"), **task, **USUAL), tmp_path / "run")
+    found = {one["attack"]: one for one in attack_directory(tmp_path / "run")["findings"]}
+    assert "the task has no classes" in found["classes, from uploads"]["sentence"]
+    assert "not node classification" in found["a node's membership, from a step"]["sentence"]
+
+
 def test_a_group_s_mean_tells_less_than_its_members_uploads(folder, monkeypatch):
     """As a secure run would show it: all clients get the mean of all."""
     alone = attack_directory(folder / "fedavg", shadows=0, target="uploaded")

@@ -13,7 +13,7 @@ import torch
 from fedpub.attacks.directory import attack_directory
 from fedpub.attacks.seen import Seen
 from fedpub.cli import main
-from fedpub.core.message import SENT, Message
+from fedpub.core.message import Message
 from fedpub.core.tensor_files import read_tensors, write_tensors
 from fedpub.engine.observed import Observed, Sum
 from fedpub.errors import FedpubError
@@ -105,11 +105,8 @@ def test_missing_pieces_are_named(kept, tmp_path, capsys):
 def secure() -> Observed:
     """A round of a group of two, as a secure run shows it."""
     sent = Message({"weights": {"w": torch.ones(2, 2)}})
-    parts = {
-        "weights": {"w": torch.tensor([[4.0, 0.0]])},
-        SENT: {"w": torch.tensor([[2, 0]])},
-        "size": torch.tensor([5]),
-    }
+    counts, numbers = {"w": torch.tensor([2, 0])}, {"share": torch.tensor(0.5, dtype=torch.float64)}
+    parts = {"steps": {"w": torch.tensor([4.0, 0.0])}, "counts": counts, "numbers": numbers}
     return Observed(
         3, torch.tensor([0, 2]), sent, Message({"embedding": torch.ones(2, 3)}), (Sum(torch.tensor([0, 2]), parts),)
     )

@@ -6,7 +6,7 @@ import torch
 
 from fedpub.attacks.notebook import Notebook
 from fedpub.attacks.seen import Seen
-from fedpub.core.message import SENT, Message
+from fedpub.core.message import Message
 from fedpub.engine.observed import Observed, Sum
 
 IDS = torch.tensor([1, 4, 7])
@@ -38,19 +38,22 @@ def secure(parts: dict, rest: dict) -> Observed:
     return Observed(1, IDS, Message({"weights": BEFORE}), clear, sums)
 
 
+def summed(steps: list[float], counts: dict | None = None, **numbers: float) -> dict:
+    """A sum as a coordinator decodes it."""
+    told = {name: torch.tensor(value, dtype=torch.float64) for name, value in numbers.items()}
+    return {"steps": {"w": torch.tensor(steps)}, "counts": counts or {}, "numbers": told}
+
+
 def test_in_a_secure_run_every_member_is_given_the_mean_of_its_group():
-    total = {"w": torch.tensor([[12.0, 6.0]])}  # Σ n w of two clients with four examples
-    seen = Seen.of(
-        secure({"weights": total, "size": torch.tensor([4])}, {"weights": {"w": torch.tensor([[6.0, 7.0]])}})
-    )
+    """The steps of two clients with equal shares; those of one with the whole of them."""
+    seen = Seen.of(secure(summed([4.0, 1.0]), summed([0.5, 1.0], share=0.5)))
     assert seen.known["w"].tolist() == [[3, 1.5], [3, 1.5], [6, 7]]
     assert not seen.single
     assert set(seen.told) == {"embedding"}
 
 
 def test_in_a_secure_run_sums_are_divided_by_how_many_sent_an_entry():
-    parts = {"weights": {"w": torch.tensor([[8.0, 0.0]])}, SENT: {"w": torch.tensor([[2, 0]])}}
-    seen = Seen.of(secure(parts, {"weights": {"w": torch.tensor([[5.0, 5.0]])}}))
+    seen = Seen.of(secure(summed([6.0, 0.0], {"w": torch.tensor([2, 0])}), summed([0.0, 0.0])))
     assert seen.known["w"].tolist() == [[4, 1], [4, 1], [5, 5]]  # what none of a group sent is as it was
     assert seen.touched["w"].tolist() == [[True, False], [True, False], [False, False]]
 

@@ -55,7 +55,7 @@ def test_the_last_answer_is_what_was_in_the_clear_and_the_length_of_what_was_mas
     assert not [name for name in found.stays if name.startswith("vector")], "that part of the state has left, masked"
 
 
-@pytest.mark.parametrize(("clients", "bits"), [(CLIENTS, 16), (20, 24)])
+@pytest.mark.parametrize(("clients", "bits"), [(CLIENTS, 16), (100, 24)])
 def test_before_a_run_too(clients, bits, sites, masked, experiment, tmp_path):
     """Words of more sites are longer; counts have 8 bits, numbers 64."""
     file = tmp_path / "config.json"

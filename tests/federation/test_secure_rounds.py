@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from fedpub.federation import requests
 from fedpub.federation.deployed import play
 from fedpub.federation.in_process import InProcessSites, identities
 from fedpub.federation.policy import Policy
+from fedpub.federation.requests import Terms
 from fedpub.federation.secure import at_coordinator
 from fedpub.federation.secure.run_keys import Identity
 from fedpub.federation.wire import Envelope, decode, encode
@@ -97,7 +99,7 @@ def test_a_deployed_run_equals_a_simulated_one_bit_for_bit(method, changes, tmp_
 
 @pytest.mark.parametrize(("method", "changes"), METHODS)
 def test_secure_and_plain_runs_differ_by_rounding_only(method, changes, tmp_path):
-    """In double precision; the steps of a round are at most 0.03 long, and a word has 2^-11 of that or less."""
+    """In double precision; the steps of a round are at most 0.03 long, and a word has 2^-9 of that or less."""
     options = changes.get("options", {})
     plain = {"communities": "disjoint"} if "communities" in options or "similarity" in options else {}
     usual = secure(method, **{**changes, "dtype": "float64", "defence": "none", "dropout": 0.0, "rounds": 2})
@@ -107,7 +109,7 @@ def test_secure_and_plain_runs_differ_by_rounding_only(method, changes, tmp_path
     one, other = server_of(tmp_path / "secure"), server_of(tmp_path / "plain")
     for name, leaf in other.items():
         if leaf.is_floating_point() and "scores" not in name:
-            torch.testing.assert_close(one[name], leaf, rtol=0, atol=1e-4)
+            torch.testing.assert_close(one[name], leaf, rtol=0, atol=2e-4)
     assert found["val"] == pytest.approx(expected["val"], abs=0.02)
 
 
@@ -174,17 +176,18 @@ def test_a_site_that_is_killed_after_masking_is_in_the_sum(kind, tmp_path):
 
 
 def test_a_group_that_loses_too_many_is_asked_again_without_them(tmp_path):
-    """Three of five do not send their masked vectors at first: nothing is revealed, and another attempt succeeds."""
-    experiment = secure(rounds=1)
-    sites = InProcessSites(tmp_path / "sites", experiment)
-    lossy = Lossy(sites, lambda what, number, a, client: what == "shares" and number == 1 and a == 1 and client > 2)
-    lossy.lose = lambda what, number, a, client: what == "masked" and number == 1 and a == 1 and client in (0, 1)
-    events: list = []
-    play(coordinator(lossy, experiment, exchange=lossy, events=events), tmp_path / "run")
-    assert ("reveal", 1, 1, 4) in lossy.seen  # three of five are enough
-    lossy.lose = lambda what, number, a, client: False
-    one = [seen for seen in lossy.seen if seen[0] == "masked" and seen[1] == 1]
-    assert len(one) == 5
+    """Four of seven do not send their masked vectors: nothing is revealed, and the others make a sum of their own."""
+    experiment = secure(rounds=1, clients=7)
+    lossy = Lossy(InProcessSites(tmp_path / "sites", experiment))
+    lossy.lose = lambda what, number, _, client: what == "masked" and number == 1 and client < 4
+    play(coordinator(lossy, experiment, exchange=lossy), tmp_path / "run")
+    first, second = sorted({seen[2] for seen in lossy.seen if seen[0] == "shares" and seen[1] == 1})
+    assert {seen[3] for seen in lossy.seen if seen[:3] == ("shares", 1, second)} == {4, 5, 6}
+    assert not [seen for seen in lossy.seen if seen[:3] == ("confirm", 1, first)]
+    without = Lossy(InProcessSites(tmp_path / "others", experiment))
+    without.lose = lambda what, number, _, client: number == 1 and client < 4
+    play(coordinator(without, experiment, Terms(deadline=5, min_sites=3), without), tmp_path / "without")
+    assert_same_server(tmp_path / "run", tmp_path / "without")
 
 
 def test_with_fewer_than_three_left_there_is_no_sum(tmp_path):
@@ -258,6 +261,11 @@ def changed(message: bytes, **fields) -> bytes:
     return encode(replace(envelope, fields={**envelope.fields, **fields}))
 
 
+def later(message: bytes) -> bytes:
+    """The same of the next attempt."""
+    return changed(message, attempt=decode(message).fields["attempt"] + 1)
+
+
 def reason(answer: bytes) -> str:
     envelope = decode(answer)
     assert envelope.kind == "refused", envelope.kind
@@ -273,14 +281,14 @@ def test_a_second_unmasking_with_other_survivors_is_refused(tmp_path):
     assert decode(site.answer(question)).kind == "reveal", "the same question has the same answer"
     sites.restart()
     assert "asked before" in reason(sites.site(0).answer(others)), "after a restart, too"
-    again = changed(asked["shares"][0], attempt=2)
+    again = later(asked["shares"][0])
     assert "once" in reason(sites.site(0).answer(again)), "its part is given"
 
 
 def test_an_attempt_that_was_followed_by_another_is_void(tmp_path):
     sites, asked = begun(tmp_path, stop="masked")
     site = sites.site(0)
-    assert decode(site.answer(changed(asked["shares"][0], attempt=2))).kind == "shares"
+    assert decode(site.answer(later(asked["shares"][0]))).kind == "shares"
     assert "void" in reason(site.answer(asked["masked"][0]))
     assert "void" in reason(site.answer(asked["shares"][0]))
 
@@ -445,6 +453,25 @@ def test_the_ledger_forgets_sums_of_earlier_rounds(tmp_path):
     sites = InProcessSites(tmp_path / "sites", experiment)
     play(coordinator(sites, experiment), tmp_path / "run")
     asked = json.loads((sites.folder / "site-0" / "runs" / RUN / "asked.json").read_text())["letters"]
-    assert {name for name in asked if not name.startswith("round")} == {
-        f"{kind} 3.1" for kind in ("shares", "masked", "confirm", "reveal")
-    }
+    assert [name for name in asked if not name.startswith("round")] == [f"confirm 3.{at_coordinator.ATTEMPTS + 1}"]
+
+
+def test_a_site_that_loses_its_folder_gets_another_key_and_is_in_the_sum_again(tmp_path):
+    """The others check its new key as they did the first one."""
+    experiment = secure(rounds=3)
+    sites = InProcessSites(tmp_path / "sites", experiment)
+    events: list = []
+
+    def losing(messages, deadline):
+        kind, number = next((decode(one).kind, decode(one).fields.get("round")) for one in messages.values())
+        if (kind, number) == ("round", 2) and not (tmp_path / "lost").exists():
+            (tmp_path / "lost").touch()
+            shutil.rmtree(sites.folder / "site-2" / "runs")
+            sites.sites.pop(2)
+        return sites(messages, deadline)
+
+    play(coordinator(sites, experiment, exchange=losing, events=events), tmp_path / "run")
+    assert [(client, what, number) for client, what, number, _ in events] == [
+        (2, "began anew", 2),
+        (2, "left out", 2),
+    ]

@@ -25,7 +25,7 @@ from fedpub.algorithms.fedpub_options import EXPLICIT, Options
 from fedpub.algorithms.measures import EMBEDDING
 from fedpub.algorithms.protocol import Context, Notes
 from fedpub.algorithms.similarity import cosine
-from fedpub.algorithms.sums import Hidden, Summed, steps_of
+from fedpub.algorithms.sums import Hidden, Summed, steps_of, within
 from fedpub.core.message import Message
 from fedpub.core.tree import State, Tree, mix, tensor, tree, tree_map
 
@@ -66,7 +66,7 @@ class Disjoint(Options):
             member_K = place_K == one.group
             for name, leaf in mean.items():
                 count = one.sums.counts.get(name, leaf.new_full((), len(one.ids)))
-                leaf[member_K] += one.sums.steps[name] / count.clamp(min=1)
+                leaf[member_K] += within(one.sums.steps[name] / count.clamp(min=1), ctx)
         done: State = {"weights": mean, "community": place_K, "embeddings": server["embeddings"]}
         if EMBEDDING in clear:
             done |= self._regrouped(ctx, ids, done, clear.tensor(EMBEDDING))

@@ -81,6 +81,11 @@ def reach(ctx: Context) -> float:
     return float(FARTHEST * ctx.lr * ctx.epochs * (BATCHES if ctx.batch_size else 1))
 
 
+def within(step: Tensor, ctx: Context) -> Tensor:
+    """A mean of steps. No honest one is beyond `reach`; one client that adds anything it likes could be behind one."""
+    return step.clamp(-reach(ctx), reach(ctx))
+
+
 def steps_of(weights: Tree, received: Tree) -> Tree:
     return tree_map(torch.sub, weights, received)
 
@@ -137,5 +142,6 @@ class OneMean(Algorithm):
         for one in found:
             share = one.sums.numbers["share"]
             if bool(share > 0):  # else no client with examples took part
-                mean = {name: leaf + one.sums.steps[name] / share.to(leaf.dtype) for name, leaf in mean.items()}
+                steps = {name: one.sums.steps[name] / share.to(leaf.dtype) for name, leaf in mean.items()}
+                mean = {name: leaf + within(steps[name], ctx) for name, leaf in mean.items()}
         return {self.averaged: mean}, {}

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedpub.algorithms.communities import communities
 from fedpub.algorithms.fedpub_plus.standing import FUNCTION
-from fedpub.algorithms.measures import EMBEDDING
+from fedpub.algorithms.measures import EMBEDDING, LABELS
 from fedpub.attacks import embedding, inversion, labels, scores, words
 from fedpub.attacks.case import Case
 from fedpub.attacks.findings import Finding, scored
@@ -107,8 +107,11 @@ def class_shares_by_embedding(case: Case) -> list[Finding]:
     if not evidence:
         return [not_applied(FROM_EMBEDDING, *SHARES, "no embedding is sent")]
     clients = sorted(evidence)
-    estimate_KC = torch.cat([embedding.shares(evidence[client]) for client in clients])
-    more: dict[str, object] = {}
+    counted = LABELS in case.plan.algorithm.uploads
+    last_KC = torch.cat([evidence[client][-1] for client in clients])
+    by_embedding_KC = torch.cat([embedding.shares(evidence[client]) for client in clients])
+    estimate_KC = torch.softmax(last_KC, 1) if counted else by_embedding_KC
+    more: dict[str, object] = {"how": "counts of classes are sent"} if counted else {}
     if case.truth:
         main_K = case.truth.shares[clients].nan_to_num(0).argmax(1)
         found_K = communities(torch.stack([alike[client] for client in clients]), 1)
@@ -118,6 +121,8 @@ def class_shares_by_embedding(case: Case) -> list[Finding]:
 
 def _evidence(parts: State, output: dict[str, Tensor], classes: int) -> Tensor | None:
     """For each class, [1, C]."""
+    if LABELS in parts:  # what is searched for is sent itself
+        return tensor(parts[LABELS]).double().clamp(min=1e-9).log()
     if EMBEDDING in parts and WEIGHT in output:
         mean_KH = tensor(parts[EMBEDDING]).double()
         return embedding.logits(mean_KH, output[WEIGHT].double(), output[BIAS].double())
@@ -128,7 +133,9 @@ def _evidence(parts: State, output: dict[str, Tensor], classes: int) -> Tensor |
 
 
 def _compared(parts: State) -> Tensor:
-    return (tensor(parts[EMBEDDING]) if EMBEDDING in parts else tree(parts[FUNCTION])["change"])[0].double()
+    if FUNCTION in parts:
+        return tree(parts[FUNCTION])["change"][0].double()
+    return tensor(parts[LABELS if LABELS in parts else EMBEDDING])[0].double()
 
 
 # Words

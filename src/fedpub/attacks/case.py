@@ -1,4 +1,4 @@
-"""What attacks are given: what was seen, how was trained, and the truth if it is at hand.
+"""What attacks are given: what was seen, how was trained, and the truth if it is known.
 
 Axes: K clients, C classes, F features.
 """

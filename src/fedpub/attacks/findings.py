@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 NEAR = 0.05  # of what a guess leaves open: a score that knows less of it tells nothing that matters
+LEAST = 0.002  # gain that matters, however little is left open
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Finding:
 
 
 def matters(score: float, guess: float) -> bool:
-    return score - guess > NEAR * (1 - guess)
+    return score - guess > max(LEAST, NEAR * (1 - guess))
 
 
 def scored(

@@ -1,4 +1,4 @@
-"""Attacks on single nodes: which candidates a client has trained on. Whoever tries knows the candidates, with their
+"""Attacks on single nodes: which candidates a client has trained on. The attacker knows the candidates, with their
 classes and neighbourhoods, and wants to know which of them were training nodes.
 
 Axes: K clients, M candidates, S shadow models, P weights.
@@ -137,10 +137,10 @@ def _by_confidence(
 ) -> list[Finding]:
     uploaded = target == "uploaded"
     about = "" if uploaded else " (of kept models)"
-    who = "the coordinator" if uploaded else "whoever gets hold of a client's kept model"
+    who = "the coordinator" if uploaded else "anyone who gets hold of a client's kept model"
     odds = dict(_odds(case, uploaded, federation, wanted))
     if not odds:
-        why = "no model was seen that can be evaluated" if uploaded else "no kept models are at hand"
+        why = "no model was seen that can be evaluated" if uploaded else "no kept models are available"
         return [not_applied(SURE + about, *MEMBERS, why)]
     plain = {client: (odd_M, wanted[client].member_M) for client, odd_M in odds.items()}
     found = [_members(SURE + about, case, plain, f"{who} tells a training node from another one", uploaded)]

@@ -28,7 +28,8 @@ def from_folder(folder: Path, pieces: Path | None, rounds: int) -> tuple[Case, S
     seen = folder / FOLDER
     if known is None or not seen.is_dir():
         raise FedpubError(
-            f"{folder} has no {FOLDER}: its coordinator has not kept what it saw; start it with --keep-uploads"
+            f"{folder} has no {FOLDER}: its coordinator has not kept what it saw; start it with "
+            "fedpub coordinator start --keep-uploads"
         )
     plan = replace(config.experiment, device="cpu").resolve().related(known.relations)
     notebook, last = Notebook(), 0
@@ -60,5 +61,5 @@ def _piece(folder: Path, site: str, plan: Plan, client: int, classes: tuple[str,
             source = OwnGraph(path) if path.suffix == ".graph" else OnePiece(path)
             return source.piece(plan, client, classes)
     raise FedpubError(
-        f"{folder} has no data of the site {site!r}; put its graph there as {site}.graph, or leave --pieces out"
+        f"{folder} has no data of the site {site!r}; put its graph there as {site}.graph, or leave `pieces` out"
     )

@@ -25,8 +25,8 @@ def planned(path: Path) -> Plan:
     experiment = Experiment.from_json(RunDirectory.config(path), path / "config.json")
     if Path(experiment.dataset).name == AT_SITES:
         raise FedpubError(
-            f"the data of {path} is at its sites, so its rounds cannot be played again; start the coordinator with "
-            "--keep-uploads, and give its folder"
+            f"the data of {path} is at its sites, so its rounds cannot be played again; start it with "
+            "fedpub coordinator start --keep-uploads, and give the coordinator's folder"
         )
     plan = replace(experiment, device="cpu").resolve()
     if plan.algorithm.undivided:
@@ -44,7 +44,9 @@ def replayed(path: Path, rounds: int, root: Path | None = None, on_step: Step = 
     on_step("playing", 0, None)
     case, shadow = played(plan, ready, rounds)
     if not case.notebook.told and not case.notebook.first:
-        raise FedpubError(f"nothing of a client was seen in {rounds} rounds of {path}; take more with --rounds")
+        raise FedpubError(
+            f"nothing of a client was seen in {rounds} rounds of {path}; look at more of them with `rounds`"
+        )
     return case, shadow
 
 

@@ -17,8 +17,6 @@ from fedpub.core.message import Message
 from fedpub.core.tree import State, Tree, tree
 from fedpub.engine.observed import Observed, Sum
 
-WEIGHTS = "weights"
-
 
 @dataclass(frozen=True, eq=False)
 class Seen:
@@ -34,27 +32,32 @@ class Seen:
 
     @staticmethod
     def of(observed: Observed) -> Seen:
-        sent = dict(observed.sent.tree(WEIGHTS)) if WEIGHTS in observed.sent else {}
+        names = [name for name in observed.sent.trees if name in _names(observed)]  # those that go both ways
+        sent = {leaf: value for name in observed.sent.trees for leaf, value in observed.sent.tree(name).items()}
         clear = observed.clear or Message()
-        told: State = {name: part for name, part in clear.parts.items() if name != WEIGHTS}
+        told: State = {name: part for name, part in clear.parts.items() if name not in names}
         for name, part in told.items():
             if isinstance(part, dict):
                 told[name] = {leaf: value * clear.sent.get(leaf, 1) for leaf, value in part.items()}
-        if WEIGHTS in clear:
-            known, touched = _plain(clear, sent)
+        single = not observed.sums
+        if single:
+            known, touched = _plain(clear, names, sent)
         else:
             known, touched = _of_groups(observed.sums, observed.ids, sent)
-        return Seen(observed.round, observed.ids, sent, known, touched, told, WEIGHTS in clear)
+        return Seen(observed.round, observed.ids, sent, known, touched, told, single)
 
 
-def _plain(up: Message, sent: Tree) -> tuple[Tree, Tree]:
+def _names(observed: Observed) -> set[str]:
+    """Of all that came back in the clear."""
+    return {*(observed.clear or Message()).parts}
+
+
+def _plain(up: Message, names: list[str], sent: Tree) -> tuple[Tree, Tree]:
     known, touched = {}, {}
-    for name, value in up.tree(WEIGHTS).items():
-        if name not in sent or sent[name].shape != value.shape:
-            continue  # without a start, no change is known
-        active = up.sent.get(name)
-        known[name] = value if active is None else torch.where(active, value, sent[name])
-        touched[name] = known[name] != sent[name] if active is None else active
+    for leaf, value in ((leaf, value) for name in names for leaf, value in up.tree(name).items()):
+        active = up.sent.get(leaf)
+        known[leaf] = value if active is None else torch.where(active, value, sent[leaf])
+        touched[leaf] = known[leaf] != sent[leaf] if active is None else active
     return known, touched
 
 

@@ -76,7 +76,7 @@ def bench_deploy(
         here = _in_one_process(base / "here", plan, ready)
         found.append(_measured("one process", sites, here, None))
         say("deployed")
-        there = _deployed(base / "there", plan, ready, per_process)
+        there = run_deployed(base / "there", plan, ready, per_process, Terms())
         found.append(_measured("deployed", sites, there, here))
         if flower_rounds:
             say("flwr run")
@@ -122,10 +122,10 @@ def _in_one_process(base: Path, plan: Plan, ready: Prepared) -> _Times:
         torch.set_num_threads(threads)
 
 
-def _deployed(base: Path, plan: Plan, ready: Prepared, per_process: int) -> _Times:
+def run_deployed(base: Path, plan: Plan, ready: Prepared, per_process: int, terms: Terms) -> _Times:
     """Every process as an operator would start it, but several sites in one process where that is asked for."""
     times, out, log = _Times(), base / "run", base / "coordinator.log"
-    coordinator, sites = lay_out(base, ready, plan, Terms(), out)
+    coordinator, sites = lay_out(base, ready, plan, terms, out)
     words: list[str | Path] = [sys.executable, "-m", "fedpub", "coordinator", "start", "--quiet"]
     running = [start([*words, "--folder", coordinator], log)]
     try:

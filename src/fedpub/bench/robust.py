@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from fedpub.algorithms.protocol import Algorithm, Context, Defence
+from fedpub.bench.any_words import SUM_ATTACKS, with_any_words
 from fedpub.core.message import Message
 from fedpub.core.rng import torch_stream
 from fedpub.core.tree import State, Tree
@@ -33,6 +34,7 @@ HUGE = 2**62  # examples
 FACTOR = 10.0  # of opposite steps and flipped weights
 LITTLE = 1.5  # standard deviations
 DEFENCES: tuple[Defence, ...] = ("none", "clip", "median", "guard", "default")
+OF_CLIENTS: tuple[Defence, ...] = ("none", "guard")  # all that is left if the server gets sums
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Attacked:
     seeds: tuple[int, ...]
     accuracies: tuple[float, ...]  # one per seed
     rounds: int  # completed rounds; fewer if training broke down
+    secure: bool  # whether the server gets sums only
 
 
 # From weights and steps of all clients, [K, ...], and the round: the weights that the hostile client sends, [...].
@@ -109,34 +112,51 @@ def bench_robust(
     rounds: int,
     seeds: tuple[int, ...],
     root: Path | None,
+    secure: bool = False,
 ) -> Iterator[Attacked]:
-    """Yield the result of each method, attack and defence as soon as it is known."""
+    """Yield the result of each method, attack and defence as soon as it is known; none named are all that there are."""
+    attacks, defences = attacks or attacks_of(secure), defences or defences_of(secure)
     for name in attacks:
-        if name not in ATTACKS:
-            raise unknown("attack", name, ATTACKS)
+        if name not in attacks_of(secure):
+            raise unknown("attack", name, attacks_of(secure))
     for name in defences:
         if name not in DEFENCES:
             raise unknown("defence", name, DEFENCES)
     if clients < 2:
         raise FedpubError(f"`clients={clients}` leaves no honest client; give 2 or more")
-    plain = Experiment(dataset, scenario, clients, rounds=rounds)
+    plain = Experiment(dataset, scenario, clients, rounds=rounds, secure=secure)
     ready: dict[object, Prepared] = {}
     for method in methods:
         for defence in defences:
             for attack in attacks:
-                chosen: Any = replace(plain, method=method, defence=defence)  # type: ignore[arg-type]
+                options = {"communities": "explicit"} if secure and method == "fedpub" else {}  # its sums need groups
+                chosen: Any = replace(plain, method=method, options=options, defence=defence)  # type: ignore[arg-type]
                 played = [_played(replace(chosen, seed=seed).resolve(), attack, ready, root) for seed in seeds]
                 kept = tuple(_accuracy(record.best()) for record in played)
                 last = float(np.mean([_accuracy(record.rows[-1]) for record in played]))
                 least = min(len(record.rows) for record in played)
-                yield Attacked(method, attack, defence, float(np.mean(kept)), last, seeds, kept, least)
+                yield Attacked(method, attack, defence, float(np.mean(kept)), last, seeds, kept, least, secure)
+
+
+def attacks_of(secure: bool) -> tuple[str, ...]:
+    """The known attacks: in sums a client can also add what is no number within the bounds."""
+    return (*ATTACKS, *SUM_ATTACKS) if secure else tuple(ATTACKS)
+
+
+def defences_of(secure: bool) -> tuple[Defence, ...]:
+    return OF_CLIENTS if secure else DEFENCES
 
 
 def _played(plan: Plan, attack: str, ready: dict[object, Prepared], root: Path | None) -> Record:
     same = (plan.seed, plan.model.propagation)
     if same not in ready:
         ready[same] = prepare(plan, root)
-    algorithm, record = attacked(plan.algorithm, attack), Record()
+    number = len(ready[same].federation.subgraphs)
+    by_words = attack in SUM_ATTACKS
+    algorithm = (
+        with_any_words(plan.algorithm, attack, HOSTILE, number) if by_words else attacked(plan.algorithm, attack)
+    )
+    record = Record()
     try:
         for measured in simulate(algorithm, plan.context, ready[same].federation, plan.rounds):
             row = Row.of(measured, 0.0)

@@ -57,6 +57,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "bench wire": ("bench:wire", "bytes per round, counted from encoded messages"),
     "bench robust": ("bench:robust", "harm done by one hostile client, under every defence"),
     "bench deploy": ("bench:deploy", "seconds per round of a deployed federation, against one process and Flower"),
+    "bench secure": ("bench:secure", "a deployed round with secure aggregation beside a plain one"),
     "bench load": ("bench:load", "rounds while strangers crowd the coordinator's port"),
     "bench soak": ("bench:soak", "memory and open files through thousands of rounds with faults"),
     "bench all": ("bench:all_", "all benchmarks"),

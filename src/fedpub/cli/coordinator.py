@@ -161,7 +161,7 @@ def start(
         resume: Continuation of a run that has begun.
         joins: Admission of new sites to a finished run, after which the coordinator exits.
         keep_uploads: EVERY upload that is received, in the folder `observed`, for `fedpub attack`. For audits with test
-            data only: whoever reads the folder can do what the coordinator could do.
+            data only: anyone who reads the folder can do what the coordinator could do.
         monitor: PORT or HOST:PORT for /healthz and /metrics; a port alone is on 127.0.0.1.
         quiet: No progress bar, only the result and events of sites.
         log_json: Every line as a JSON object, for programs that collect logs; no progress bar.

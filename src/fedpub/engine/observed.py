@@ -24,7 +24,7 @@ class Sum:
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """A round as the coordinator sees it. Its tensors may change afterwards: whoever keeps them copies them."""
+    """A round as the coordinator sees it. Its tensors may change afterwards: to keep them, copy them."""
 
     round: int
     ids: Tensor  # clients that took part

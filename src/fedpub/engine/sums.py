@@ -4,7 +4,7 @@ A value x within ± b becomes the word q = round(S x / b), taken modulo 2^bits. 
 order. They cannot overflow: of M clients |Σ q| ≤ M S < 2^(bits - 1), with M all clients of the run, whoever takes part.
 Where clients multiply their steps by shares that add up to one, |Σ q| ≤ S + M suffices. So
 
-    steps     16 bits for few clients, 24 for more, 32 for very many; longer steps are cut to b, see `reach`
+    steps     16 bits for up to 63 clients, 24 for up to 16,383, then 32; longer steps are cut to b, see `reach`
     counts    8 bits, or 16 from 256 clients on; exact
     numbers   64 bits; exact to double precision
 
@@ -31,7 +31,7 @@ from fedpub.engine.size import message_bytes
 from fedpub.tasks import is_amount
 from fedpub.tasks.base import Task
 
-LEVELS = 2**11  # steps on either side of zero that a client has at least
+LEVELS = 2**9  # steps on either side of zero that a client has at least
 LARGEST = 1e6  # that a loss or an error counts
 REPORT = "report"  # numbers that every client adds besides those of its method
 

@@ -75,6 +75,7 @@ class Coordinator:
         terms.check()
         self._path, self.requests = folder / SITES, Requests(self.sites, exchange, terms, on_event, is_member)
         self._removed_path, self._removed = folder / REMOVED, list[int]()
+        self._sums = SecureSums(run, (), self.plan.min_group, folder, self.requests)
         self.preparation = Preparation(self.plan, run, self.requests, folder)
 
     def prepare(self, on_step: OnStep | None = None) -> Known:
@@ -93,7 +94,7 @@ class Coordinator:
         The consumer must have saved a round before it asks for the next.
         """
         algorithm, count = self.algorithm, len(self.sites)
-        w0 = self.first_weights(known)
+        w0, self._known = self.first_weights(known), known
         if start:
             check_version(start, algorithm.init_server(w0, 1), _first(known))
         server = start.server if start else algorithm.init_server(w0, count)
@@ -210,7 +211,8 @@ class Coordinator:
         sizes: dict[int, tuple[int, int]],
     ) -> dict[int, Answer]:
         """Ask for the sums; the answers of the sites that are in one, or in a group too small for one."""
-        sums = SecureSums(self.run, known.keys, self.plan.min_group, self._path.parent, self.requests)
+        sums = self._sums
+        sums.know(self._known.keys)
         w0, ids = self.first_weights(known), torch.tensor(sorted(answers), dtype=torch.int64)
         like = self.algorithm.upload_like(ctx, w0, len(known.classes))
         groups = gathered.groups(server, ids, like, len(known.sites), known.examples)
@@ -229,12 +231,11 @@ class Coordinator:
         """Ask once: the other sites do not wait for one that lost its state, and its refusal does not end the run."""
         message = encode(self.preparation.begin(client, known, number))
         answer, _ = self.requests.ask({client: message}, number).get(client, (None, 0))
-        if answer is not None and answer.kind == "begun" and known.keys:
-            key = answer.fields.get("key")
-            if key != known.keys[client]:
-                self.requests.event(client, "refused", number, "it has another key than this run began with")
         if answer is None or answer.kind != "begun":
             self.requests.event(client, "refused", number, f"it did not begin anew: {reason_of(answer)}")
+        elif self.plan.secure:
+            self._known = self.preparation.keyed_again(self._known, client, answer, number)
+            self._known.save(self._path)
 
     def _wrong_answer(self, client: int, answer: Envelope, number: int, known: Known, expected: Expected) -> str | None:
         """Why an answer to a round is refused; None if it is valid. An answer cannot end the run, whatever it holds."""

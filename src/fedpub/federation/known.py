@@ -27,6 +27,7 @@ class Known:
     setup: Mapping[str, float] | None = None
     relations: int = 1  # directions and kinds of edges
     keys: tuple[str, ...] = ()  # of this run, for secure sums; metrics are then one, their means
+    signatures: tuple[str, ...] = ()  # ... by the sites
     examples: int = 0  # training examples of all sites, if only their sum is known
 
     def save(self, path: Path) -> None:

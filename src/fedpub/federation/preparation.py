@@ -18,10 +18,10 @@ from fedpub.engine.sums import means_of
 from fedpub.errors import FedpubError
 from fedpub.experiment import Plan
 from fedpub.federation.known import Known
-from fedpub.federation.requests import Requests
+from fedpub.federation.requests import Requests, reason_of
 from fedpub.federation.secure.at_coordinator import Group, SecureSums
 from fedpub.federation.secure.numbers import of_first, sizes_of, unknown
-from fedpub.federation.validate.fields import ANSWERED, MOST_CLASSES
+from fedpub.federation.validate.fields import ANSWERED, MOST_CLASSES, check_fields
 from fedpub.federation.validate.upload import wrong_values
 from fedpub.federation.wire import Envelope, encode
 from fedpub.federation.wire_header import MOST_HEADER, spell
@@ -74,7 +74,8 @@ class Preparation:
         requests, ctx = self.requests, self.plan.context
         begun = requests.ask_all("begun", lambda client: self.begin(client, known, 0), ANSWERED["begun, secure"])
         keys, signatures = ([begun[client].fields[name] for client in requests.everyone] for name in KEYED)
-        self.introduce(known.sites, keys, signatures)
+        introduction = self.introduction(known.sites, keys, signatures)
+        requests.ask_all("peers", lambda _: introduction)
         names = (*ctx.task.metrics, "sparsity")
         numbers, _ = of_first(ctx, len(known.sites), unknown(names), (0, 0, 0))
         sums = SecureSums(self.run, keys, self.plan.min_group, self.folder, requests)
@@ -82,12 +83,33 @@ class Preparation:
         if not found:
             raise FedpubError("too few sites have answered for a first sum; start the others, then the coordinator")
         told = found[0].sums.numbers
-        return replace(known, keys=tuple(keys), examples=sizes_of(told)[0], metrics=(means_of([told]),))
+        return replace(
+            known,
+            keys=tuple(keys),
+            signatures=tuple(signatures),
+            examples=sizes_of(told)[0],
+            metrics=(means_of([told]),),
+        )
 
-    def introduce(self, sites: Sequence[str], keys: Sequence[str], signatures: Sequence[str]) -> None:
-        """Tell all sites the keys of all."""
+    def introduction(self, sites: Sequence[str], keys: Sequence[str], signatures: Sequence[str]) -> Envelope:
+        """The keys of all sites, for each of them."""
         fields = {"run": self.run, "names": list(sites), "keys": list(keys), "signatures": list(signatures)}
-        self.requests.ask_all("peers", lambda _: Envelope("peers", fields))
+        return Envelope("peers", fields)
+
+    def keyed_again(self, known: Known, client: int, begun: Envelope, number: int) -> Known:
+        """A site that has lost its folder has another key of the run: all are told, and check it."""
+        try:
+            check_fields(begun, ANSWERED["begun, secure"])
+        except FedpubError as error:
+            self.requests.event(client, "refused", number, printable(error))
+            return known
+        keys, signatures = list(known.keys), list(known.signatures)
+        keys[client], signatures[client] = begun.fields["key"], begun.fields["signature"]
+        message = encode(self.introduction(known.sites, keys, signatures))
+        for other, (answer, _) in self.requests.ask(dict.fromkeys(self.requests.everyone, message), number).items():
+            if answer.kind != "peers":
+                self.requests.event(other, "refused", number, reason_of(answer))
+        return replace(known, keys=tuple(keys), signatures=tuple(signatures))
 
     def hello(self) -> Known:
         requests, sites = self.requests, self.requests.sites

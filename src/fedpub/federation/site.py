@@ -36,7 +36,7 @@ from fedpub.federation.ledger import FILE as LEDGER
 from fedpub.federation.ledger import Ledger
 from fedpub.federation.limits import Limits
 from fedpub.federation.part import LostError, OwnGraph, Part, Source, _known, _numbers
-from fedpub.federation.secure.at_site import STEPS, VECTOR, Sharing, told, vector_of_round
+from fedpub.federation.secure.at_site import STEPS, VECTOR, Sharing, told
 from fedpub.federation.secure.run_keys import Identity, prepared
 from fedpub.federation.validate.fields import ASKED, check_fields, rounded_metrics
 from fedpub.federation.wire import Envelope, decode, encode
@@ -239,7 +239,8 @@ class Site:
             raise FedpubError(f"training diverged at site {self.name!r} in round {number}")
         fields: dict[str, Any] = {"round": number}
         if isinstance(part.algorithm, Sums) and part.plan.secure:  # numbers and weights wait for the sum
-            state = state | {VECTOR: vector_of_round(part, ctx, asked, message, up, {"loss": loss_K, **told(metrics)})}
+            kept = self._sharing(run).keep(ctx, asked, message, up, {"loss": loss_K, **told(metrics)})
+            state = state | {VECTOR: kept}
             up = part.algorithm.clear(up)
         else:
             fields |= {"loss": rounded_loss(float(loss_K[0])), "metrics": rounded_metrics(_numbers(metrics))}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedpub.paper import attacks, beyond, costs, differences, hops, main, pareto, structure, variants
+from fedpub.paper import attacks, beyond, costs, differences, hops, main, pareto, secure, structure, variants
 from fedpub.paper.recipe import Recipe
 
 RECIPES: dict[str, Recipe] = {
@@ -43,4 +43,5 @@ RECIPES: dict[str, Recipe] = {
     "more-parts": beyond.PARTS,
     "more-communities": beyond.Community(),
     "more-attacks": attacks.Attacks(),
+    "more-secure": secure.Secure(),
 }

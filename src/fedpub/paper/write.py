@@ -64,7 +64,7 @@ def write_runs(jobs: Iterable[Job], found: Outcomes, folder: Path) -> Path:
 
 ASKED = (
     "task", "dataset", "scenario", "clients", "method", "model", "hidden", "dropout", "seed", "data_seed", "rounds",
-    "epochs", "weight_decay", "hops", "layers",
+    "epochs", "weight_decay", "hops", "layers", "secure",
 )  # fmt: skip
 MEASURED = (
     "test", "val", "val_loss", "best_round", "level_rounds", "majority", "weighted_test", "worst_client_test",
@@ -109,7 +109,7 @@ class ListedOutcome(Outcome):
 
 def _unusual(experiment: Experiment) -> dict[str, Any]:
     """The options that differ from the method's defaults."""
-    usual = replace(experiment, options={}).resolve().experiment.options
+    usual = replace(experiment, options={}, secure=False).resolve().experiment.options
     return {name: value for name, value in experiment.options.items() if value != usual[name]}
 
 

@@ -342,7 +342,7 @@ class FedPubPlus(Algorithm):
         self, ctx: Context, server: State, ids: Tensor, found: Sequence[Summed], clear: Message
     ) -> tuple[State, Notes]:
         ids = ids.to(tensor(server["alone"]).device)
-        phase_K, done = phases(server)[ids], from_sums(server, found)
+        phase_K, done = phases(server)[ids], from_sums(ctx, server, found)
         if bool((phase_K == ALONE).any()):
             done |= heard(
                 self.min_group, done, ids[phase_K == ALONE], clear.select(torch.nonzero(phase_K == ALONE)[:, 0])

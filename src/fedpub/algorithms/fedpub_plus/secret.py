@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from fedpub.algorithms.context import Context
 from fedpub.algorithms.fedpub_plus.averages import HELD
 from fedpub.algorithms.fedpub_plus.choice import UNKNOWN
 from fedpub.algorithms.fedpub_plus.standing import (
@@ -26,7 +27,7 @@ from fedpub.algorithms.fedpub_plus.standing import (
     WITH_EVERYONE,
     phases,
 )
-from fedpub.algorithms.sums import Hidden, Summed, steps_of
+from fedpub.algorithms.sums import Hidden, Summed, steps_of, within
 from fedpub.core.message import Message
 from fedpub.core.tree import State, Tree, tensor, tree
 
@@ -76,7 +77,7 @@ def functions(up: Message) -> Message:
     return Message({FUNCTION: up[FUNCTION]}, {name: up.sent[name] for name in up.tree(FUNCTION)})
 
 
-def from_sums(server: State, found: Sequence[Summed]) -> State:
+def from_sums(ctx: Context, server: State, found: Sequence[Summed]) -> State:
     """The server's averages, and the means of the scores."""
     done: State = dict(server)
     for one in found:
@@ -89,7 +90,7 @@ def from_sums(server: State, found: Sequence[Summed]) -> State:
             count, whole = one.sums.counts[leaf], len(one.ids)
             step = (whole + HELD) / (whole * (count + HELD)) * one.sums.steps[leaf]
             mean[leaf] = last.clone()
-            mean[leaf][row] += step
+            mean[leaf][row] += within(step, ctx)
         done[name] = mean
     if not found:
         return done

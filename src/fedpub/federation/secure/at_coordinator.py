@@ -37,7 +37,7 @@ from fedpub.federation.secure.refusals import NotEnoughError
 from fedpub.federation.validate.fields import ANSWERED, check_fields
 from fedpub.federation.wire import Envelope, encode
 
-RECORD = "sums.json"  # the newest round and attempt, and the groups that wait for the end of theirs
+RECORD, STARTS = "fedpub-sum", "sums.txt"  # what a file of a sum is of; how often a process began to ask for sums
 ATTEMPTS = 3  # of a group in a round
 
 
@@ -74,9 +74,13 @@ class SecureSums:
 
     def __init__(self, run: str, keys: Sequence[str], least: int, folder: Path, requests: Requests) -> None:
         self._run, self._least, self._folder, self._requests = run, least, folder, requests
-        self._keys = [bytes.fromhex(key) for key in keys]
-        self._record: dict[str, Any] = {}
+        self.know(keys)
+        self._starts: int | None = None  # how many processes of this run have asked for sums before
         self.bytes: dict[int, tuple[int, int]] = {}  # of the last round's exchanges, up and down
+
+    def know(self, keys: Sequence[str]) -> None:
+        """The sites' keys of the run, which change if a site loses its folder."""
+        self._keys = [bytes.fromhex(key) for key in keys]
 
     def of(self, number: int, groups: Sequence[Group]) -> list[Summed]:
         """The sums of a round, of those groups that have one."""
@@ -84,20 +88,19 @@ class SecureSums:
         resumed = self._resumed(number, groups)
         found = self._finished(number, resumed)
         pending = [group for group in groups if all(one.group.number != group.number for one in resumed)]
-        for _ in range(ATTEMPTS):
+        for attempt in range(first := self._first_attempt(), first + ATTEMPTS):
             few = [group for group in pending if len(group.members) < self._least]
             self._say_missing(number, few)
             pending = [group for group in pending if group not in few]
             if not pending:
                 break
-            self._keep(number, self._record["attempt"] + 1, [])
-            sums = [self._begun(number, self._record["attempt"], group) for group in pending]
+            sums = [self._begun(number, attempt, group) for group in pending]
             pending = []
             self._ask_shares(number, sums)
             sums = list(self._enough(number, sums, Aggregator.alive, pending))
             self._ask_masked(number, sums)
             sums = list(self._enough(number, sums, Aggregator.survivors, pending))
-            self._keep(number, self._record["attempt"], sums)
+            self._keep(number, sums)
             found += self._finished(number, sums)
         self._say_missing(number, pending)
         return sorted(found, key=lambda one: one.group)
@@ -218,36 +221,39 @@ class SecureSums:
         terms = Attempt(self._run, number, attempt, group.number, group.members, keys, group.told, group.numbers.layout)
         return Sum(group, terms, Aggregator(terms, self._least))
 
-    def _keep(self, number: int, attempt: int, sums: Sequence[Sum]) -> None:
-        """Before anything is asked of which sites keep a record, too."""
-        if self._record.get("round") != number:
-            self._record = {"round": number, "groups": {}}
-            for old in self._folder.glob("sum-*.safetensors"):
-                old.unlink()
+    def _keep(self, number: int, sums: Sequence[Sum]) -> None:
+        """Before anything is asked of which sites keep a record, too; what is of an earlier round goes."""
         for one in sums:
             kept = {name: as_tensor(data) for name, data in one.adding.saved().items() if data}
-            write_tensors(self._folder / f"sum-{one.group.number}.safetensors", kept, {})
-            self._record["groups"][str(one.group.number)] = {"attempt": attempt, "members": list(one.group.members)}
-        self._record["attempt"] = attempt
-        write_text(self._folder / RECORD, json.dumps(self._record) + "\n")
+            told = {"round": number, "attempt": one.attempt.attempt, "members": list(one.group.members)}
+            write_tensors(self._path(one.group), kept, {RECORD: json.dumps(told)})
+
+    def _path(self, group: Group) -> Path:
+        return self._folder / f"sum-{group.number}.safetensors"
 
     def _resumed(self, number: int, groups: Sequence[Group]) -> list[Sum]:
         """The attempts of this round of which an earlier process knew the survivors."""
-        path = self._folder / RECORD
-        self._record = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        if self._record.get("round") != number:
-            self._record = {"round": number, "attempt": 0, "groups": {}}
         found = []
         for group in groups:
-            held = self._record["groups"].get(str(group.number))
-            if held is not None:
+            if not self._path(group).is_file():
+                continue
+            flat, header = read_tensors(self._path(group))
+            held = json.loads(header[RECORD])
+            if held["round"] == number:
                 sure = replace(group, members=tuple(held["members"]))
                 begun = self._begun(number, held["attempt"], sure)
-                flat, _ = read_tensors(self._folder / f"sum-{group.number}.safetensors")
                 saved = {name: data.numpy().tobytes() for name, data in flat.items()}
                 adding = Aggregator.restored(begun.attempt, self._least, saved)
                 found.append(Sum(sure, begun.attempt, adding))
         return found
+
+    def _first_attempt(self) -> int:
+        """Attempts of every process have numbers of their own: what an earlier one asked for is void."""
+        if self._starts is None:
+            path = self._folder / STARTS
+            self._starts = int(path.read_text(encoding="utf-8")) + 1 if path.is_file() else 0
+            write_text(path, f"{self._starts}\n")
+        return ATTEMPTS * self._starts + 1
 
 
 def _confirmed(one: Sum, client: int, data: bytes) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from fedpub.federation.part import Part
 
 STEPS = ("shares", "masked", "confirm", "reveal")  # the questions of a sum
+Layout = tuple[tuple[int, int], ...]
 PEERS = "peers.json"  # the keys of all sites of a run
 VECTOR = "vector"  # a part of a site's state, for the sum of a round
 WORDS, TOLD = "words", "told"  # of it: what the site adds, as bytes, and the digest of what it was sent
@@ -54,7 +55,9 @@ class Sharing:
     identity: Identity | None
     least: Callable[[], int]  # by the site's own policy
     _exchange: Exchange | None = None
-    _parties: dict[tuple[int, int], Party] = field(default_factory=dict)  # of the newest attempt
+    _parties: dict[tuple[int, ...], Party] = field(default_factory=dict)  # of the newest attempt
+    _noted: dict[str, str] = field(default_factory=dict)  # questions of this round, and what they were about
+    _fresh: tuple[int, Layout, Vector, str] | None = None  # round, and what `_vector` says of it
     _masked: tuple[tuple[int, int], list[int], bytes] | None = None  # attempt, with whom, and the masked vector
 
     @property
@@ -83,19 +86,30 @@ class Sharing:
         self._parties, self._masked = {}, None
         return encode(Envelope("peers", {}))
 
+    def keep(self, ctx: Context, asked: Envelope, received: Message, up: Message, values: Mapping[str, Tensor]) -> Tree:
+        """What the site adds in a round, as part of its state, so that it can be masked after a restart."""
+        method = self.part.algorithm
+        assert isinstance(method, Sums)
+        check_fields(asked, SECURE_ROUND)
+        examples: int = asked.fields["examples"]
+        numbers, hidden = of_round(method, ctx, self.part.sites, received, up, examples, values)
+        vector, told = numbers.vector(hidden), told_digest(ctx.round, examples, asked.message)
+        self._fresh, self._noted = (ctx.round, numbers.layout, vector, told), {}
+        return _kept(numbers, vector, told)
+
     def answer(self, asked: Envelope) -> bytes:
         """The answer to one of the questions of a sum."""
         fields, number, attempt = asked.fields, asked.fields["round"], asked.fields["attempt"]
-        place, terms = f"{number}.{attempt}", _digest(fields["group"], fields["members"])
+        place = f"{number}.{attempt}"
         self._check_order(asked.kind, number, attempt)
+        party = self._party(asked)
+        terms = party.context.hex()
         if asked.kind == "shares":
-            party = self._party(asked)
             self._note(f"shares {place}", terms)
             return _answer(asked, "deposit", party.deposit().to_bytes())
-        if self.ledger.asked.get(f"shares {place}") != terms:
-            raise FedpubError(f"attempt {attempt} of round {number} began with other members, or was not begun")
-        party, dealt = self._party(asked), content(asked, "dealt")
-        alive = fields["alive"]
+        if self._noted.setdefault(f"shares {place}", terms) != terms:
+            raise FedpubError(f"attempt {attempt} of round {number} began with other members")
+        dealt, alive = content(asked, "dealt"), fields["alive"]
         self._check_few(alive)
         self._note(f"masked {place}", _digest(terms, alive))
         if self._masked is None or self._masked[:2] != ((number, attempt), alive):
@@ -109,24 +123,18 @@ class Sharing:
         if asked.kind == "confirm":
             return _answer(asked, "tags", tags_bytes(confirmed))
         revealed = party.revealed(survivors, tags_of(content(asked, "tags")))
-        self._note(f"reveal {place}", _digest(terms, alive, survivors))
         return _answer(asked, "revealed", revealed.to_bytes())
 
     def _check_order(self, kind: str, number: int, attempt: int) -> None:
         """Raise an error unless a question is about the newest attempt of the newest round."""
         if number != self.ledger.newest:
             raise FedpubError(f"the sum of round {number} is asked for, and this site is in round {self.ledger.newest}")
-        given = self._attempts("reveal", number)
+        given = _attempts(self.ledger.asked, "confirm", number)
         if any(other != attempt for other in given):
             raise FedpubError(f"this site has given its part of the sum of round {number}, which it does once")
-        newest = max(self._attempts("shares", number), default=0)
+        newest = max(_attempts(self._noted, "shares", number), default=attempt)
         if attempt < newest or (kind != "shares" and attempt != newest):
             raise FedpubError(f"attempt {attempt} of round {number} is void: {newest} is the newest")
-
-    def _attempts(self, kind: str, number: int) -> list[int]:
-        """The attempts of a round of which this was asked."""
-        start = f"{kind} {number}."
-        return [int(question.removeprefix(start)) for question in self.ledger.asked if question.startswith(start)]
 
     def _check_few(self, members: list[int]) -> None:
         least = self._least()
@@ -137,8 +145,12 @@ class Sharing:
         return max(LEAST_GROUP, self.part.plan.min_group, self.least())
 
     def _note(self, question: str, digest: str) -> None:
-        self.ledger.check(question, digest)
-        self.ledger.note(question, digest)
+        """Of one kind the ledger has to survive a restart, since nothing is revealed but for confirmed survivors."""
+        if question.startswith("confirm"):
+            self.ledger.check(question, digest)
+            self.ledger.note(question, digest)
+        elif self._noted.setdefault(question, digest) != digest:
+            raise FedpubError(f"{question} was asked before by another message; a site answers each question once")
 
     def _party(self, asked: Envelope) -> Party:
         """The member that this site is in an attempt."""
@@ -148,13 +160,14 @@ class Sharing:
         private = run_key(self.folder)
         if self._exchange is None or self._exchange.private != private:
             self._exchange = Exchange(private)
-        if place not in self._parties:
-            numbers, vector, told = self._vector(fields["round"])
+        terms = *place, fields["group"], *fields["members"]
+        if terms not in self._parties:
+            layout, vector, told = self._vector(fields["round"])
             keys = self._keys(fields["members"])
-            attempt = Attempt(self.folder.name, *place, fields["group"], tuple(fields["members"]), keys, told, numbers)
-            self._parties = {place: Party(self.part.client, private, attempt, self._least(), vector, self._exchange)}
+            attempt = Attempt(self.folder.name, *place, fields["group"], tuple(fields["members"]), keys, told, layout)
+            self._parties = {terms: Party(self.part.client, private, attempt, self._least(), vector, self._exchange)}
             self._masked = None
-        return self._parties[place]
+        return self._parties[terms]
 
     def _keys(self, members: list[int]) -> tuple[bytes, ...]:
         path = self.folder / PEERS
@@ -165,8 +178,10 @@ class Sharing:
             raise FedpubError(f"a group has the site number {max(members)}, and the run has {len(keys)} sites")
         return tuple(bytes.fromhex(keys[one]) for one in members)
 
-    def _vector(self, number: int) -> tuple[tuple[tuple[int, int], ...], Vector, str]:
+    def _vector(self, number: int) -> tuple[Layout, Vector, str]:
         """What the site adds in a round, in which form, and the digest of what it was sent for it."""
+        if self._fresh is not None and self._fresh[0] == number:
+            return self._fresh[1:]
         if number == 0:
             numbers, vector = first_vector(self.part)
             return numbers.layout, vector, ""
@@ -188,17 +203,6 @@ def first_vector(part: Part) -> tuple[Numbers, Vector]:
     return numbers, numbers.vector(hidden)
 
 
-def vector_of_round(
-    part: Part, ctx: Context, asked: Envelope, received: Message, up: Message, values: Mapping[str, Tensor]
-) -> Tree:
-    """What a site adds in a round, as part of its state, so that it can be masked after a restart."""
-    assert isinstance(part.algorithm, Sums)
-    check_fields(asked, SECURE_ROUND)
-    examples = asked.fields["examples"]
-    numbers, hidden = of_round(part.algorithm, ctx, part.sites, received, up, examples, values)
-    return _kept(numbers, numbers.vector(hidden), told_digest(ctx.round, examples, asked.message))
-
-
 def _kept(numbers: Numbers, vector: Vector, told: str) -> Tree:
     return {
         "layout": torch.tensor(numbers.layout, dtype=torch.int64),
@@ -210,6 +214,12 @@ def _kept(numbers: Numbers, vector: Vector, told: str) -> Tree:
 def _answer(asked: Envelope, name: str, data: bytes) -> bytes:
     fields = {"round": asked.fields["round"], "attempt": asked.fields["attempt"]}
     return encode(Envelope(asked.kind, fields, blob(name, data)))
+
+
+def _attempts(asked: Iterable[str], kind: str, number: int) -> list[int]:
+    """The attempts of a round of which this was asked."""
+    start = f"{kind} {number}."
+    return [int(question.removeprefix(start)) for question in asked if question.startswith(start)]
 
 
 def _digest(*what: Any) -> str:

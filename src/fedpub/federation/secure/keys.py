@@ -6,17 +6,20 @@ that it concerns.
 
 from __future__ import annotations
 
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from typing import TYPE_CHECKING
 
 from fedpub.errors import FedpubError
 
-KEY = 32
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+KEY = 32  # `cryptography` is an extra, which simulations do not need: it is imported where it is used
 
 
 def new_key() -> bytes:
     """A private key of X25519."""
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
     return X25519PrivateKey.generate().private_bytes_raw()
 
 
@@ -33,6 +36,8 @@ class Exchange:
         self._shared: dict[bytes, bytes] = {}
 
     def with_key(self, public: bytes) -> bytes:
+        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
+
         if public not in self._shared:
             try:
                 shared = _private(self.private).exchange(X25519PublicKey.from_public_bytes(public))
@@ -44,12 +49,17 @@ class Exchange:
 
 def derived(secret: bytes, label: str, context: bytes, *numbers: int, also: bytes = b"", length: int = KEY) -> bytes:
     """HKDF-SHA256. Labels contain no zero byte, and all that follows has a fixed length: no two inputs are the same."""
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
     numbered = b"".join(number.to_bytes(4, "little") for number in numbers)
     info = label.encode() + b"\0" + context + numbered + also
     return HKDF(hashes.SHA256(), length, None, info).derive(secret)
 
 
 def _private(private: bytes) -> X25519PrivateKey:
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
     if len(private) != KEY:
         raise FedpubError(f"a private key of X25519 has {KEY} bytes, not {len(private)}")
     return X25519PrivateKey.from_private_bytes(private)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from numpy.typing import NDArray
 
 from fedpub.federation.secure.attempt import Vector
@@ -21,6 +20,8 @@ NONCE = bytes(16)  # constant: a key makes one keystream, from its beginning
 
 class Keystream:
     def __init__(self, key: bytes) -> None:
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms  # an extra: simulations need none of it
+
         self._cipher = Cipher(algorithms.ChaCha20(key, NONCE), mode=None).encryptor()
         self._piece = bytearray(PIECE)
 

@@ -53,6 +53,10 @@ class Party:
         self._held: dict[int, tuple[bytes, bytes]] = {}  # a neighbour's shares: of its self-mask, of its box key
         self._survivors: tuple[int, ...] | None = None
 
+    @property
+    def context(self) -> bytes:
+        return self._attempt.context
+
     def deposit(self) -> Deposit:
         """Step 1: shares of both secrets for the neighbours, commitments, and the box of the pairwise seeds."""
         context, number = self._attempt.context, self._number

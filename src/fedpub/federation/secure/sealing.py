@@ -5,18 +5,34 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Sequence
-
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from typing import TYPE_CHECKING
 
 from fedpub.federation.secure.keys import derived
 from fedpub.federation.secure.shamir import PRIME
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 # Constant, since no key seals two texts: it is derived from the attempt, the direction and a commitment to the text.
 NONCE = bytes(12)
 
 SELF, BOX, SEED = b"self-mask", b"box key", b"seed"
 """What is committed to."""
+
+
+def _sealing(key: bytes) -> ChaCha20Poly1305:
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305  # an extra: simulations need none of it
+
+    return ChaCha20Poly1305(key)
+
+
+def _opened(key: bytes, box: bytes, bound: bytes) -> bytes | None:
+    from cryptography.exceptions import InvalidTag
+
+    try:
+        return _sealing(key).decrypt(NONCE, box, bound)
+    except InvalidTag:
+        return None
 
 
 def committed(context: bytes, dealer: int, holder: int, kind: bytes, value: bytes) -> bytes:
@@ -44,7 +60,7 @@ class Channel:
     def sealed(self, shares: bytes, self_mask: bytes) -> bytes:
         """Shares for the other. After a restart with another vector the self-mask is another, and so is the key."""
         key = derived(self._shared, "share box i to j", self._context, self._own, self._other, also=self_mask)
-        return ChaCha20Poly1305(key).encrypt(NONCE, shares, self._context + self_mask)
+        return _sealing(key).encrypt(NONCE, shares, self._context + self_mask)
 
     def opened(self, box: bytes, self_mask: bytes) -> bytes | None:
         """Shares from the other; None if they were not sealed for this, by the other, in this attempt."""
@@ -69,7 +85,7 @@ def story(alive: Sequence[int], survivors: Sequence[int]) -> bytes:
 
 def boxed(context: bytes, number: int, secret: bytes, seeds: bytes) -> bytes:
     """A member's seeds under its box key."""
-    return ChaCha20Poly1305(derived(secret, "seed box", context, number)).encrypt(NONCE, seeds, context)
+    return _sealing(derived(secret, "seed box", context, number)).encrypt(NONCE, seeds, context)
 
 
 def unboxed(context: bytes, number: int, secret: bytes, box: bytes) -> bytes | None:
@@ -79,10 +95,3 @@ def unboxed(context: bytes, number: int, secret: bytes, box: bytes) -> bytes | N
 def self_mask_key(context: bytes, number: int, secret: bytes) -> bytes:
     """The key of a self-mask's keystream."""
     return derived(secret, "self-mask", context, number)
-
-
-def _opened(key: bytes, box: bytes, about: bytes) -> bytes | None:
-    try:
-        return ChaCha20Poly1305(key).decrypt(NONCE, box, about)
-    except InvalidTag:
-        return None
