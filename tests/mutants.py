@@ -4135,6 +4135,27 @@ TABLE = (
         "higher",
         "store/test_directory.py::test_the_round_whose_model_is_kept",
     ),
+    M(
+        "words-other-than-the-page-s",
+        "engine/sums.py",
+        "LEVELS = 2**9 ",
+        "LEVELS = 2**10 ",
+        "docs/test_secure_page.py::test_words_are_as_long_as_the_page_says",
+    ),
+    M(
+        "negative-words-other-than-the-page-s",
+        "engine/sums.py",
+        "((total + half) & (2 * half - 1)) - half",
+        "total",
+        "docs/test_secure_page.py::test_the_example_by_hand",
+    ),
+    M(
+        "method-of-the-page-is-not-secure",
+        "algorithms/fedgnn.py",
+        "    secured = Algorithm.secured  # what its clients",
+        "    # what its clients",
+        "docs/test_secure_page.py::test_methods_that_can_and_cannot_are_those_of_the_page",
+    ),
     # results of runs of which only sums are known
     M(
         "mean-of-sums-is-a-client",
