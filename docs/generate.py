@@ -321,12 +321,21 @@ MEANING = {
     "gradient": "the gradient of another client's head, scored against neighbours here",
     "nodes": "related nodes of other clients",
     "wanted": "which of its nodes other clients need",
+    "masked": "the vector that it adds to a sum: random numbers to all who do not have the masks",
+    "deposit": "commitments, and shares of its secrets of this sum, sealed for the other sites",
+    "dealt": "what the other sites have deposited for it",
+    "tags": "confirmations of who takes part, from each site to each other one",
+    "revealed": "its self-mask, and its shares of the other sites' secrets",
 }
 # What a client receives in a round and is not an average of weights.
 RECEIVED = {
     "phase": "whether it trains alone, with all clients or in its community",
     "means": "the means of the clients' `scores`",
+    "dealt": MEANING["dealt"],
+    "tags": MEANING["tags"],
 }
+SUMS = ("shares", "masked", "confirm", "reveal")  # the exchanges of a secure sum
+SECURE = " --secure"
 # As the page calls it: the method, its options, and how the graph is divided.
 SENDERS: dict[str, tuple[str, dict[str, Any], str, int | None]] = {
     "local": ("local", {}, "natural", None),
@@ -346,6 +355,11 @@ SENDERS: dict[str, tuple[str, dict[str, Any], str, int | None]] = {
     "fedsage": ("fedsage", {"generator_epochs": 1, "generator_rounds": 1}, "natural", None),
     "fedpub-plus, first five rounds": ("fedpub-plus", {}, "natural", None),
     "fedpub-plus, later rounds": ("fedpub-plus", {"given": ",".join("01230" * 4)}, "natural", None),
+    # With secure aggregation; `watched` knows it by the end of the name.
+    "fedavg --secure": ("fedavg", {}, "natural", None),
+    "fedpub --communities explicit --secure": ("fedpub", {"communities": "explicit"}, "natural", None),
+    "fedpub-plus, first five rounds --secure": ("fedpub-plus", {}, "natural", None),
+    "fedpub-plus, later rounds --secure": ("fedpub-plus", {"given": ",".join("01230" * 4)}, "natural", None),
 }
 NARROW = 8  # how many times narrower than usual the models are
 
@@ -370,12 +384,13 @@ class Traffic:
     said: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # the fields of its answers, by kind
     kept: tuple[str, ...] = ()
     declared: frozenset[str] = frozenset()
+    secure: bool = False
 
     def total(self, way: str, moment: str) -> int:
         return sum(sum(sizes) for (when, _), sizes in getattr(self, way).items() if when == moment)
 
 
-def watched(method: str, options: dict[str, Any], scenario: str, clients: int | None) -> Traffic:
+def watched(method: str, options: dict[str, Any], scenario: str, clients: int | None, secure: bool) -> Traffic:
     """The first client of a run of one round on the built-in graph, through encoded messages."""
     from fedpub.core.tree import tree
     from fedpub.experiment import Experiment
@@ -384,9 +399,9 @@ def watched(method: str, options: dict[str, Any], scenario: str, clients: int | 
     from fedpub.federation.in_process import InProcessSites
     from fedpub.federation.wire import decode, describe
 
-    usual = Experiment("communities", scenario, clients, method, options, rounds=1).resolve()
+    usual = Experiment("communities", scenario, clients, method, options, rounds=1, secure=secure).resolve()
     experiment = replace(usual.experiment, hidden=usual.hidden // NARROW)
-    traffic, run = Traffic(), "0" * 16
+    traffic, run = Traffic(secure=secure), "0" * 16
 
     def count(way: dict[tuple[str, str], list[int]], kind: str, envelope: bytes) -> None:
         sizes: dict[str, int] = {}
@@ -402,10 +417,13 @@ def watched(method: str, options: dict[str, Any], scenario: str, clients: int | 
         def exchange(messages: Mapping[int, bytes], deadline: float) -> dict[int, bytes]:
             answers = sites(messages, deadline)
             if 0 in messages:
-                kind = decode(messages[0]).kind
+                asked = decode(messages[0])
+                kind = asked.kind
+                if kind in SUMS:  # there is a sum before the first round, and one in every round
+                    kind = "round" if asked.fields["round"] else "setup"
                 count(traffic.down, kind, messages[0])
                 count(traffic.up, kind, answers[0])
-                traffic.said[kind] = decode(answers[0]).fields
+                traffic.said["sum" if asked.kind in SUMS else kind] = decode(answers[0]).fields
             return answers
 
         coordinator = Coordinator(experiment, run, sites.names, exchange, Path(folder) / "sites")
@@ -422,7 +440,8 @@ def watched(method: str, options: dict[str, Any], scenario: str, clients: int | 
         for _, name in moments:
             if name not in MEANING | RECEIVED:
                 raise SystemExit(f"{method} {way} {name!r}: say in docs/generate.py what that is")
-    if undeclared := {name for _, name in traffic.up} - traffic.declared:
+    hidden = {"deposit", "masked", "tags", "revealed"} if secure else set()
+    if undeclared := {name for _, name in traffic.up} - traffic.declared - hidden:
         raise SystemExit(f"{method} sent {undeclared}, which it does not declare")
     return traffic
 
@@ -441,7 +460,7 @@ _seen: dict[str, Traffic] = {}
 
 def traffic_of(name: str) -> Traffic:
     if name not in _seen:
-        _seen[name] = watched(*senders()[name])
+        _seen[name] = watched(*senders()[name], secure=name.endswith(SECURE))
     return _seen[name]
 
 
@@ -449,7 +468,9 @@ def overview() -> str:
     rows = []
     for name in senders():
         one = traffic_of(name)
-        declared = ", ".join(f"`{part}`" for part in sorted(one.declared)) or "nothing"
+        leaves = {part for _, part in one.up} & one.declared if one.secure else one.declared
+        declared = ", ".join(f"`{part}`" for part in sorted(leaves)) or "nothing"
+        declared = f"in the clear: {declared}" if one.secure else declared
         setup, down = one.total("up", "setup"), one.total("down", "setup")
         rows.append(
             (
@@ -494,6 +515,8 @@ def kept() -> str:
     adam = ("first", "second", "step")
     rows = []
     for name in senders():
+        if traffic_of(name).secure:
+            continue  # as without it
         stays = traffic_of(name).kept
         own = ["all weights"] if "weights" in stays else []
         own += [f"`{part.partition('/')[2]}`" for part in stays if part.startswith("weights/")]
@@ -505,11 +528,12 @@ def kept() -> str:
 
 def said() -> str:
     """The plain numbers and names next to tensors, for every kind of answer."""
-    found: dict[str, set[str]] = {}
+    found: dict[tuple[str, bool], set[str]] = {}
     for name in senders():
-        for kind, given in traffic_of(name).said.items():
+        one = traffic_of(name)
+        for kind, given in one.said.items():
             names = {f"{key}: {', '.join(value)}" if isinstance(value, dict) else key for key, value in given.items()}
-            found.setdefault(kind, set()).update(names)
+            found.setdefault((kind, one.secure and kind not in ("hello", "finish")), set()).update(names)
     when = {
         "hello": "before the run",
         "begin": "when it begins",
@@ -517,8 +541,13 @@ def said() -> str:
         "ready": "after these exchanges",
         "round": "every round",
         "finish": "at the end",
+        "peers": "when it has seen the keys of all sites",
+        "sum": "in the four exchanges of a sum",
     }
-    rows = ((when[kind], ", ".join(sorted(names)) or "nothing") for kind, names in found.items())
+    rows = (
+        (f"with `--secure`, {when[kind]}" if secure else when[kind], ", ".join(sorted(names)) or "nothing")
+        for (kind, secure), names in sorted(found.items(), key=lambda one: one[0][1])
+    )
     return table(("when", "fields"), rows)
 
 

@@ -70,6 +70,8 @@ def _clients(run: Run) -> Figure:
     from matplotlib import pyplot
     from matplotlib.ticker import MaxNLocator
 
+    if not run.summary["per_client_test"]:
+        raise FedpubError(f"{run.path} has no values of single clients: of a deployed secure run only means are known")
     values = [np.nan if value is None else 100 * value for value in run.summary["per_client_test"]]
     figure, panel = pyplot.subplots(figsize=(4.8, 2.4), layout="constrained")
     panel.bar(range(len(values)), values, color=_look(run).colour)

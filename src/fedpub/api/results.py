@@ -27,7 +27,7 @@ from fedpub.report.text import number, percent, spread, titled
 from fedpub.runs.comparison import Cell, Score, baselines, scores
 from fedpub.runs.comparison import Run as Compared
 from fedpub.store.model_card import ModelCard
-from fedpub.store.record import SUMS, Record, baseline_of, not_above
+from fedpub.store.record import SUMS, Record, baseline_of, not_above, of_all
 from fedpub.store.run_models import client_number, model_of_run
 
 if TYPE_CHECKING:
@@ -72,9 +72,10 @@ class Run:
 
     @property
     def clients(self) -> DataFrame:
-        """A row per round and client."""
+        """A row per round and client; of a deployed secure run, where only means are known, one of all clients."""
+        together = of_all(self.experiment.secure, self.record.rows)
         rows = [
-            {"round": row.round, "client": client} | dict(zip(row.clients, values, strict=True))
+            {"round": row.round, "client": "all" if together else client} | dict(zip(row.clients, values, strict=True))
             for row in self.record.rows
             for client, values in enumerate(zip(*row.clients.values(), strict=True))
         ]
@@ -161,7 +162,8 @@ class Run:
     def _prepared(self) -> tuple[Plan, Prepared]:
         """The data of this run, which depends neither on the method nor on the model."""
         # Any method and model will do; hops takes every setting of a model, and every kind of edges.
-        plan = replace(self.experiment, method="local", options={}, model="hops").resolve()
+        given = replace(self.experiment, method="local", options={}, secure=False, embedding_noise=0.0)
+        plan = replace(given, model="hops").resolve()
         return plan, prepare(plan, self.data_root)
 
     def _number(self, client: int | str, ready: Prepared) -> int:
@@ -212,8 +214,10 @@ class Run:
     @property
     def title(self) -> str:
         """Method, graph and clients in a few words."""
-        what, count = self.experiment, len(self.summary["per_client_test"])
-        return f"{titled(self.method)} on {Path(what.dataset).stem}, {what.scenario}, {count} clients"
+        what = self.experiment
+        count = len(self.summary["per_client_test"]) or what.clients
+        clients = f", {count} clients" if count else ""  # of a deployed secure run only the sites know
+        return f"{titled(self.method)} on {Path(what.dataset).stem}, {what.scenario}{clients}"
 
     def _facts(self) -> dict[str, str]:
         found = self.summary
@@ -223,7 +227,7 @@ class Run:
             f"test {found['metric']}": percent(found["test"]) + (f" ({worse})" if worse else ""),
             **({beside[0]: percent(beside[1])} if beside else {}),
             "validation": f"{percent(found['val'])}, best at round {found['best_round']} of {found['rounds']}",
-            "worst client": f"{percent(found['worst_client_test'])} (client {found['worst_client']})",
+            "worst client": _worst(found),
             "zeros in the weights": percent(found["sparsity"]),
             "sent up, down": f"{found['bytes_up'] / 1e6:,.1f} MB, {found['bytes_down'] / 1e6:,.1f} MB",
             "time": f"{found['seconds']:.1f} s",
@@ -236,6 +240,12 @@ class Run:
 
     def _repr_html_(self) -> str:
         return html_table(f"Run of {self.title}", [], list(self._facts().items()))
+
+
+def _worst(summary: dict[str, Any]) -> str:
+    if summary["worst_client"] is None:
+        return "not known"
+    return f"{percent(summary['worst_client_test'])} (client {summary['worst_client']})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

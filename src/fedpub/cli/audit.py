@@ -124,7 +124,7 @@ def audit(
     found = would_send(site, experiment) if experiment or not known or sent_by(site) else None
     if dump and found:
         write_tensors(dump, pack(found.message), {})
-    names = ("title", "parts", "values", "fields", "size", "stays")
+    names = ("title", "parts", "values", "fields", "size", "masked", "stays")
     what = {name: getattr(found, name) for name in names} if found else {}
     if as_json(what | {"dump": dump, "log": known}, json):
         return
@@ -146,6 +146,9 @@ def _show_found(console: Console, found: Found) -> None:
         table.add_row(*words, found.values.get(part.name, ""))
     console.print(table)
     console.print(f"{found.size:,} bytes in all; numbers about the round: {found.fields}", soft_wrap=True)
+    if found.masked:
+        said = "of them the coordinator can read only the sum over a group of sites"
+        console.print(f"masked, in another message: {found.masked:,} bytes; {said}", soft_wrap=True)
     console.print(f"stays here: {', '.join(found.stays)}", soft_wrap=True)
 
 

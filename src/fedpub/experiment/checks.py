@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from fedpub.algorithms.fedpub_plus.standing import FUNCTION
+from fedpub.algorithms.measures import EMBEDDING
 from fedpub.data.clients.split import Ratios
 from fedpub.errors import FedpubError, unknown
 from fedpub.models import MODELS, Hops
@@ -43,7 +45,7 @@ def check_ranges(plan: Plan) -> None:
             raise FedpubError(f"`{name}={getattr(plan, name)}` is outside {low} to {high}")
     if plan.embedding_noise < 0:
         raise FedpubError(f"`embedding_noise={plan.embedding_noise}` is not possible; give 0 or more")
-    if plan.embedding_noise and not {"embedding", "functions"} & plan.algorithm.uploads:
+    if plan.embedding_noise and not {EMBEDDING, FUNCTION} & plan.algorithm.uploads:
         raise FedpubError(
             f"`embedding_noise={plan.embedding_noise}` has no effect: no functional embedding leaves a client of "
             f"{plan.experiment.method}; leave it out"

@@ -18,6 +18,7 @@ from fedpub.core.tensor_files import read_tensors
 from fedpub.core.tree import pack
 from fedpub.errors import FedpubError
 from fedpub.experiment import Experiment
+from fedpub.federation.secure.at_site import VECTOR, WORDS
 from fedpub.federation.site import RUN, Site
 from fedpub.federation.wire import Envelope, Part, decode, describe, encode
 
@@ -33,6 +34,8 @@ class Found:
     message: Message
     size: int
     stays: list[str]
+    masked: int
+    """Bytes of the vector that goes masked into a secure sum, besides."""
 
 
 def would_send(site: Site, experiment: Path | None) -> Found:
@@ -43,21 +46,21 @@ def would_send(site: Site, experiment: Path | None) -> Found:
     with tempfile.TemporaryDirectory() as folder:
         trial, run = Site(Path(folder), site.name, lambda: site.source, identity=site.identity), "0" * 16
         held = {"experiment": wanted.to_json(), "client": 0, "classes": list(site.source.classes)}
-        held |= {"precision": "exact", "sites": 1}
+        held |= {"precision": "exact", "sites": (wanted.secure and wanted.clients) or 1}  # words are as long as needed
         _good(trial.answer(encode(Envelope("begin", {"run": run, "attempt": 0, **held}))))
         part = trial.part(run)
         if isinstance(part.algorithm, NeedsSetup):
             setup = part.algorithm.setup()
             message = setup.send(setup.init_server(1), 0, 0)
             answer = trial.answer(encode(Envelope("setup", {"run": run, "step": 0}, message)))
-            return _found(_good(answer), f"what {site.name} would send before the first round of {wanted.method}", [])
+            return _found(_good(answer), f"what {site.name} would send before the first round of {wanted.method}", {})
         server = part.algorithm.init_server(part.w0, 1)
         message = part.algorithm.send(server, torch.tensor([0]))
         fields = {"run": run, "round": 1, "base": 0, "best": 0}
         fields |= {"examples": part.own.num_train} if wanted.secure else {}
         answer = trial.answer(encode(Envelope("round", fields, message)))
-        stays = list(pack(part.load("round-1")[0]))
-        return _found(_good(answer), f"what {site.name} would send in the first round of {wanted.method}", stays)
+        state = pack(part.load("round-1")[0])
+        return _found(_good(answer), f"what {site.name} would send in the first round of {wanted.method}", state)
 
 
 def _last(site: Site) -> Found:
@@ -68,9 +71,9 @@ def _last(site: Site) -> Found:
         )
     flat, _ = read_tensors(answers[-1])
     what = re.sub("-", " ", answers[-1].stem)
-    stays = [name.removeprefix("state/") for name in flat if name.startswith("state/")]
+    state = {name.removeprefix("state/"): leaf for name, leaf in flat.items() if name.startswith("state/")}
     answer = flat["answer"].numpy().tobytes()
-    return _found(answer, f"what {site.name} sent for {what} of the run {answers[-1].parent.name}", stays)
+    return _found(answer, f"what {site.name} sent for {what} of the run {answers[-1].parent.name}", state)
 
 
 def sent_by(site: Site) -> list[Path]:
@@ -86,11 +89,12 @@ def _good(answer: bytes) -> bytes:
     return answer
 
 
-def _found(answer: bytes, title: str, stays: list[str]) -> Found:
+def _found(answer: bytes, title: str, state: Mapping[str, Tensor]) -> Found:
     envelope = decode(answer)
     values = {name: _first(value) for name, value in pack(envelope.message.flat()).items()}
-    left = sorted(name for name in stays if name not in values)
-    return Found(title, describe(answer), values, envelope.fields, envelope.message, len(answer), left)
+    left = sorted(name for name in state if name not in values and not name.startswith(f"{VECTOR}/"))
+    masked = state[f"{VECTOR}/{WORDS}"].numel() if f"{VECTOR}/{WORDS}" in state else 0
+    return Found(title, describe(answer), values, envelope.fields, envelope.message, len(answer), left, masked)
 
 
 def _first(value: Tensor) -> str:

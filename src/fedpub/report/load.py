@@ -18,7 +18,8 @@ from fedpub.experiment.plan import algorithm_of
 from fedpub.report.swept import Swept, read_sweep
 from fedpub.runs.comparison import first_named
 from fedpub.store.directory import MAX_RELATED, read_rows
-from fedpub.store.record import Record, Row
+from fedpub.store.model_files import WEIGHTS
+from fedpub.store.record import Record, Row, of_all
 from fedpub.tasks import TASKS, task_of
 
 MAX_SNAPSHOTS = 60  # rounds whose relations between clients are kept
@@ -122,7 +123,8 @@ def run_directories(folders: Sequence[Path]) -> list[Path]:
         if not folder.is_dir():
             raise FedpubError(f"there is no folder {folder}; give the `out` of a run or of a comparison")
         for config in sorted(folder.rglob("config.json")):
-            found.setdefault(config.parent.resolve(), config.parent)
+            if not (config.parent / WEIGHTS).is_file():  # else it is the card of a single model, such as a site's
+                found.setdefault(config.parent.resolve(), config.parent)
     return list(found.values())
 
 
@@ -137,9 +139,8 @@ def _load(path: Path, complain: Complain) -> Loaded:
             "short; its curve ends early"
         )
     if summary is None and rows:
-        summary = Record(rows).summary(
-            task_of(experiment.task, experiment).metric_title, [1] * len(rows[0].clients["test"])
-        )
+        sizes = None if of_all(experiment.secure, rows) else [1] * len(rows[0].clients["test"])
+        summary = Record(rows).summary(task_of(experiment.task, experiment).metric_title, sizes)
     return Loaded(
         path,
         experiment,
@@ -227,13 +228,18 @@ def _relations(
             found = list(_matrices(file, prefix))
         except (OSError, ValueError, safetensors.SafetensorError) as error:
             complain(f"{file} cannot be read ({error}); the similarities of this run are not shown")
-    elif finished and 2 in notes.values() and len(rows[0].clients["val"] if rows else []) <= MAX_RELATED:
+    elif finished and 2 in notes.values() and _of_few_clients(experiment, rows):
         complain(f"{file} is missing: the similarities of this run are not shown")
     clusters = {row.round: row.clients["cluster"] for row in rows if "cluster" in row.clients}
     if clusters and len(rows[0].clients["cluster"]) <= MAX_RELATED:
         kept = thinned(list(clusters), MAX_SNAPSHOTS)
         found.append(Relation("same cluster", kept, np.stack([together(clusters[number]) for number in kept])))
     return found
+
+
+def _of_few_clients(experiment: Experiment, rows: list[Row]) -> bool:
+    """Whether relations are recorded: not of many clients, nor where nothing of single ones is known."""
+    return len(rows[0].clients["val"] if rows else []) <= MAX_RELATED and not of_all(experiment.secure, rows)
 
 
 def _changed(file: Path) -> int:

@@ -215,7 +215,7 @@
 
   function clients() {
     const here = cell(), labels = Object.keys(here.gains);
-    if (!labels.length) return at("clients-body").replaceChildren(h("p", { class: "note" }, "No method of this cell has a local run with the same data and seed to compare with: run the method local as well."));
+    if (!labels.length) return at("clients-body").replaceChildren(h("p", { class: "note" }, "No method of this cell has a local run with the same data and seed to compare with: run the method local as well. Of deployed runs with secure aggregation no single client is known."));
     const marks = Object.fromEntries(labels.map((label) => [label, here.gains[label].flatMap((one) => one.gains.map((gain, client) => ({ seed: one.seed, client, gain }))).filter((mark) => known(mark.gain))]));
     const rows = () => [["method", "seed", "client", "gain_over_local"], ...labels.flatMap((label) => marks[label].map((mark) => [label, mark.seed, mark.client, mark.gain]))];
     function draw(width) {
@@ -495,7 +495,7 @@
   function similarity() {
     stopPlaying();
     const here = cell(), body = at("similarity-body");
-    if (!here.relations.length) return body.replaceChildren(h("p", { class: "note" }, "No run of this cell has relations between clients: FED-PUB records similarities and weights, GCFL its clusters."));
+    if (!here.relations.length) return body.replaceChildren(h("p", { class: "note" }, "No run of this cell has relations between clients: FED-PUB records similarities and weights, GCFL its clusters; deployed runs with secure aggregation record neither."));
     const run = here.relations.find((one) => relationName(one) === chosen.relation) || here.relations[0], last = run.rounds.length - 1;
     if (chosen.round === null || chosen.round > last) chosen.round = last;
     const matrix = run.matrices.find((one) => one.name === chosen.matrix) || run.matrices[0];

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -141,6 +141,11 @@ def _beside(name: str, values: list[float]) -> dict[str, Any]:
     each = [None if np.isnan(value) else value for value in values]
     known = [value for value in each if value is not None]
     return {"baseline": name, name: float(np.mean(known)) if known else None, f"per_client_{name}": each}
+
+
+def of_all(secure: bool, rows: Sequence[Row]) -> bool:
+    """Whether the rows are of all clients together, as the coordinator of a secure run knows them."""
+    return secure and bool(rows) and len(rows[0].clients["test"]) == 1  # a simulated one has three clients or more
 
 
 def baseline_of(summary: Mapping[str, Any]) -> tuple[str, float] | None:

@@ -22,6 +22,7 @@ from fedpub.models.fallback import together
 from fedpub.store.directory import RunDirectory, read_rows
 from fedpub.store.model_card import ModelCard
 from fedpub.store.model_files import CARD, WEIGHTS, check_weights, damaged, load_model, settled
+from fedpub.store.record import of_all
 from fedpub.tasks import TASKS
 
 
@@ -62,7 +63,9 @@ def model_of_run(
     client = client_number(client, count, graph.client_names if graph and experiment.scenario == "natural" else (), run)
     row = client if held > 1 else 0  # the oracle has one model for all clients
     weights = tree_map(lambda leaf: leaf[row : row + 1].clone(), models)
-    best = [measured for measured in read_rows(run) if measured.round == summary.get("best_round")]
+    rows = read_rows(run)
+    known = [] if of_all(experiment.secure, rows) else rows  # of a single client
+    best = [measured for measured in known if measured.round == summary.get("best_round")]
     try:
         card = ModelCard.of(
             experiment,

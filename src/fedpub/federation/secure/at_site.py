@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 STEPS = ("shares", "masked", "confirm", "reveal")  # the questions of a sum
 Layout = tuple[tuple[int, int], ...]
 PEERS = "peers.json"  # the keys of all sites of a run
-VECTOR, TOLD = "vector", "told"  # a part of a site's state: what it adds, and the digest of what it was sent
+VECTOR = "vector"  # a part of a site's state, for the sum of a round
+WORDS, TOLD = "words", "told"  # of it: what the site adds, as bytes, and the digest of what it was sent
 
 
 @dataclass(eq=False)
@@ -189,7 +190,7 @@ class Sharing:
         if not isinstance(held, dict):
             raise FedpubError(f"this site has nothing to add in round {number}")
         layout = tuple((int(bits), int(count)) for bits, count in held["layout"].tolist())
-        vector = unpacked(layout, held["words"].cpu().numpy().tobytes())
+        vector = unpacked(layout, held[WORDS].cpu().numpy().tobytes())
         return layout, vector, held[TOLD].cpu().numpy().tobytes().decode()
 
 
@@ -205,7 +206,7 @@ def first_vector(part: Part) -> tuple[Numbers, Vector]:
 def _kept(numbers: Numbers, vector: Vector, told: str) -> Tree:
     return {
         "layout": torch.tensor(numbers.layout, dtype=torch.int64),
-        "words": as_tensor(packed(numbers.layout, vector)),
+        WORDS: as_tensor(packed(numbers.layout, vector)),
         TOLD: as_tensor(told.encode()),
     }
 
