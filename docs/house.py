@@ -19,7 +19,7 @@ FLOORS: dict[str, dict[str, str]] = {
     },
     "federate": {
         "flower": "the transport: keys, TLS, the gate, mailboxes and nodes of Flower's protocol, processes",
-        "federation": "coordinator and site: messages, validation, joining, audit; any transport",
+        "federation": "coordinator and site: messages, validation, secure sums, joining, audit; any transport",
     },
     "run": {
         "runs": "the loop over rounds; simulation, comparison, sweep, prediction, tracking",
