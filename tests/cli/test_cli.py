@@ -61,7 +61,7 @@ ELSEWHERE = ("watch", "deploy local", "coordinator", "site", "status", "audit")
 def test_every_example_works(verb, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make_tables(tmp_path)
-    if verb in ("predict", "report"):
+    if verb in ("attack", "predict", "report"):
         assert main(["run", "--quiet", "--method", "fedavg", "--rounds", "2", "--out", "runs/first"]) == 0
     assert main(example_of(verb)) == 0
 
