@@ -53,7 +53,7 @@ def test_in_a_secure_run_every_member_is_given_the_mean_of_its_group():
 
 
 def test_in_a_secure_run_sums_are_divided_by_how_many_sent_an_entry():
-    seen = Seen.of(secure(summed([6.0, 0.0], {"w": torch.tensor([2, 0])}), summed([0.0, 0.0])))
+    seen = Seen.of(secure(summed([3.0, 0.0], {"w": torch.tensor([1, 0])}), summed([0.0, 0.0])))
     assert seen.known["w"].tolist() == [[4, 1], [4, 1], [5, 5]]  # what none of a group sent is as it was
     assert seen.touched["w"].tolist() == [[True, False], [True, False], [False, False]]
 

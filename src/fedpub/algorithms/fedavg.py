@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from fedpub.algorithms.protocol import Context, Notes
+from fedpub.algorithms.protocol import Algorithm, Context, Notes
 from fedpub.algorithms.sums import OneMean
 from fedpub.algorithms.training import weighted_mean
 from fedpub.core.message import Message
@@ -25,6 +25,11 @@ class FedAvg(OneMean):
     @property
     def uploads(self) -> frozenset[str]:
         return frozenset({"weights", "size"})
+
+    def secured(self) -> Algorithm:
+        if type(self).server is not FedAvg.server:
+            return Algorithm.secured(self)  # a server step of its own may be no mean
+        return self
 
     def server(self, ctx: Context, server: State, ids: Tensor, up: Message) -> tuple[State, Notes]:
         return {self.averaged: weighted_mean(up, self.averaged)}, {}

@@ -95,4 +95,4 @@ class Case:
 
     @property
     def secure(self) -> bool:
-        return not self.notebook.single
+        return self.plan.secure

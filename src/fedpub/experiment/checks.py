@@ -73,9 +73,10 @@ def check_secure(plan: Plan) -> None:
             f"`defence={experiment.defence}` compares the uploads of single clients, which `secure` hides; use guard, "
             "which every client applies itself, or none"
         )
-    if experiment.clients is not None and experiment.clients < experiment.min_group:
+    if experiment.clients is not None and round(experiment.fraction * experiment.clients) < experiment.min_group:
+        part = f" with `fraction={experiment.fraction}`" if experiment.fraction < 1 else ""
         raise FedpubError(
-            f"`clients={experiment.clients}` are fewer than `min_group={experiment.min_group}`: no sum would be made"
+            f"`clients={experiment.clients}`{part} are fewer than `min_group={experiment.min_group}`: there is no sum"
         )
 
 

@@ -75,6 +75,7 @@ class Coordinator:
         terms.check()
         self._path, self.requests = folder / SITES, Requests(self.sites, exchange, terms, on_event, is_member)
         self._removed_path, self._removed = folder / REMOVED, list[int]()
+        self._met: set[int] = set()  # sites that have checked the present keys of all
         self._sums = SecureSums(run, (), self.plan.min_group, folder, self.requests)
         self.preparation = Preparation(self.plan, run, self.requests, folder)
 
@@ -215,7 +216,11 @@ class Coordinator:
         sums.know(self._known.keys)
         w0, ids = self.first_weights(known), torch.tensor(sorted(answers), dtype=torch.int64)
         like = self.algorithm.upload_like(ctx, w0, len(known.classes))
-        groups = gathered.groups(server, ids, like, len(known.sites), known.examples)
+        self._introduce(ctx.round, ids.tolist())
+        groups = [
+            replace(group, members=tuple(one for one in group.members if one in self._met))
+            for group in gathered.groups(server, ids, like, len(known.sites), known.examples)
+        ]
         gathered.found = sums.of(ctx.round, groups)
         for client, (up, down) in sums.bytes.items():
             before = sizes.get(client, (0, 0))
@@ -224,8 +229,18 @@ class Coordinator:
             seen = tuple(Sum(one.ids, {**one.sums.parts()}) for one in gathered.found)
             self._observe(Observed(ctx.round, ids, self.algorithm.send(server, ids), gathered.clear(ids), seen))
         counted = {client for one in gathered.found for client in one.ids.tolist()}
-        counted |= {client for one in groups if len(one.members) < self.plan.min_group for client in one.members}
+        summed = {one.group for one in gathered.found}
+        counted |= {client for one in groups if one.number not in summed for client in one.members}
         return {client: answer for client, answer in answers.items() if client in counted}
+
+    def _introduce(self, number: int, clients: list[int]) -> None:
+        """Tell the keys of all sites to those that have not confirmed them yet; without that they are in no sum."""
+        strangers = [client for client in clients if client not in self._met]
+        for client, refusal in self.preparation.introduce(self._known, strangers, number).items() if strangers else ():
+            if refusal:
+                self.requests.event(client, "refused", number, refusal)
+            else:
+                self._met.add(client)
 
     def _begin_anew(self, client: int, known: Known, number: int) -> None:
         """Ask once: the other sites do not wait for one that lost its state, and its refusal does not end the run."""
@@ -234,7 +249,7 @@ class Coordinator:
         if answer is None or answer.kind != "begun":
             self.requests.event(client, "refused", number, f"it did not begin anew: {reason_of(answer)}")
         elif self.plan.secure:
-            self._known = self.preparation.keyed_again(self._known, client, answer, number)
+            self._known, self._met = self.preparation.keyed_again(self._known, client, answer, number), set()
             self._known.save(self._path)
 
     def _wrong_answer(self, client: int, answer: Envelope, number: int, known: Known, expected: Expected) -> str | None:

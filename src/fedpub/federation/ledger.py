@@ -7,6 +7,7 @@ The file is written before an answer is computed and survives every restart, eve
 - rounds only go forward, so there are never more answers than rounds;
 - a round is computed from the state after the last one; if the coordinator reports that this answer was late, from
   the state before it, but only a limited number of times (`taken_back`);
+- a site adds its part to the sum of a round for one list of survivors, and sums only go forward, too;
 - a site that lost its state begins anew at most `ANEW` times, with the same experiment; each time, its current round
   may be asked once more.
 """
@@ -34,6 +35,7 @@ class Ledger:
     attempt: int = -1
     anew: int = 0
     taken_back: int = 0
+    over: int = -1  # sums of rounds up to this one are not given any more, whatever is asked again
     asked: dict[str, str] = field(default_factory=dict)  # question: digest of the message that asked it
 
     @staticmethod
@@ -77,7 +79,8 @@ class Ledger:
         return max((int(number) for kind, number in words if kind == "round"), default=0)
 
     def forget_sums(self, number: int) -> None:
-        """Forget the sums of earlier rounds, of which nothing is answered any more."""
+        """Forget the sums of earlier rounds, of which nothing is answered any more, even if a run begins anew."""
+        self.over = max(self.over, number - 1)
         kept = ("round", "exchange", "join")
         self.asked = {
             name: digest

@@ -18,7 +18,7 @@ from fedpub.engine.sums import means_of
 from fedpub.errors import FedpubError
 from fedpub.experiment import Plan
 from fedpub.federation.known import Known
-from fedpub.federation.requests import Requests, reason_of
+from fedpub.federation.requests import PAUSE, Requests, reason_of
 from fedpub.federation.secure.at_coordinator import Group, SecureSums
 from fedpub.federation.secure.numbers import of_first, sizes_of, unknown
 from fedpub.federation.validate.fields import ANSWERED, MOST_CLASSES, check_fields
@@ -79,9 +79,14 @@ class Preparation:
         names = (*ctx.task.metrics, "sparsity")
         numbers, _ = of_first(ctx, len(known.sites), unknown(names), (0, 0, 0))
         sums = SecureSums(self.run, keys, self.plan.min_group, self.folder, requests)
-        found = sums.of(0, [Group(0, tuple(requests.everyone), "", numbers)])
-        if not found:
-            raise FedpubError("too few sites have answered for a first sum; start the others, then the coordinator")
+        until = time.monotonic() + requests.terms.patience
+        while not (found := sums.of(0, [Group(0, tuple(requests.everyone), "", numbers)])):
+            if time.monotonic() > until:
+                raise FedpubError(
+                    "the first sum, of all sites' examples, needs every site, and some do not answer; start them, then "
+                    "the coordinator again"
+                )
+            time.sleep(PAUSE)
         told = found[0].sums.numbers
         return replace(
             known,
@@ -97,7 +102,10 @@ class Preparation:
         return Envelope("peers", fields)
 
     def keyed_again(self, known: Known, client: int, begun: Envelope, number: int) -> Known:
-        """A site that has lost its folder has another key of the run: all are told, and check it."""
+        """A site that has lost its folder has another key of the run, which the others check.
+
+        If any of them refuses it, the old one remains, and the site is in no sum: it does not know its own key.
+        """
         try:
             check_fields(begun, ANSWERED["begun, secure"])
         except FedpubError as error:
@@ -105,11 +113,19 @@ class Preparation:
             return known
         keys, signatures = list(known.keys), list(known.signatures)
         keys[client], signatures[client] = begun.fields["key"], begun.fields["signature"]
-        message = encode(self.introduction(known.sites, keys, signatures))
-        for other, (answer, _) in self.requests.ask(dict.fromkeys(self.requests.everyone, message), number).items():
-            if answer.kind != "peers":
-                self.requests.event(other, "refused", number, reason_of(answer))
-        return replace(known, keys=tuple(keys), signatures=tuple(signatures))
+        renewed = replace(known, keys=tuple(keys), signatures=tuple(signatures))
+        others = [other for other in self.requests.everyone if other != client]
+        refused = [other for other, reason in self.introduce(renewed, others, number).items() if reason]
+        if refused:
+            names = ", ".join(known.sites[other] for other in refused)
+            self.requests.event(client, "refused", number, f"its new key of the run is refused by {names}")
+        return known if refused else renewed
+
+    def introduce(self, known: Known, clients: Sequence[int], number: int) -> dict[int, str]:
+        """Tell sites the keys of all: why each that has answered refuses them; empty where it does not."""
+        message = encode(self.introduction(known.sites, known.keys, known.signatures))
+        answers = self.requests.ask(dict.fromkeys(clients, message), number)
+        return {one: "" if answer.kind == "peers" else reason_of(answer) for one, (answer, _) in answers.items()}
 
     def hello(self) -> Known:
         requests, sites = self.requests, self.requests.sites

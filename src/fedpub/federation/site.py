@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from reprlib import repr as shortened
 from typing import Any
@@ -37,6 +37,7 @@ from fedpub.federation.ledger import Ledger
 from fedpub.federation.limits import Limits
 from fedpub.federation.part import LostError, OwnGraph, Part, Source, _known, _numbers
 from fedpub.federation.secure.at_site import STEPS, VECTOR, Sharing, told
+from fedpub.federation.secure.refusals import CulpritError
 from fedpub.federation.secure.run_keys import Identity, prepared
 from fedpub.federation.validate.fields import ASKED, check_fields, rounded_metrics
 from fedpub.federation.wire import Envelope, decode, encode
@@ -88,6 +89,8 @@ class Site:
             return handler(self, run, asked, hashlib.sha256(envelope).hexdigest())
         except LostError as error:
             return encode(Envelope("lost", {"reason": printable(error)}))
+        except CulpritError as error:
+            return encode(Envelope("refused", {"reason": printable(error), "culprit": error.culprit}))
         except Exception as error:  # whatever a message holds, the next one is answered
             reason = printable(str(error) or type(error).__name__)
             self.news = f"refused what the coordinator asked for: {reason}"
@@ -205,6 +208,8 @@ class Site:
     def _ready(self, run: str, asked: Envelope, digest: str) -> bytes:
         """The first metrics and sizes, after the method's set-up and before the first round."""
         part = self.part(run)
+        if not isinstance(part.algorithm, NeedsSetup) or part.plan.secure:
+            raise FedpubError(f"{part.plan.experiment.method} exchanges nothing before the rounds")
         self._check_policy(part)
         return encode(Envelope("ready", _first_numbers(part)))
 
@@ -227,9 +232,12 @@ class Site:
         state.pop(VECTOR, None)
         ctx = replace(part.ctx, round=number)
         message = asked.message.to(part.plan.device)
+        noted = partial(ledger.note, question, digest, back=base < max(_kept_rounds(part.folder)), rounds=rounds)
+        if part.plan.secure:  # whether a message is refused depends on the site's weights: it is told once a round
+            ledger.forget_sums(number)
+            noted()
         part.check_message(ctx, message, tree(state["weights"]), part.algorithm.since(state, base))
-        ledger.forget_sums(number)
-        ledger.note(question, digest, back=base < max(_kept_rounds(part.folder)), rounds=rounds)
+        noted()
         self._keep_model(part, state, base, asked.fields["best"])
         used = guarded(part.algorithm, ctx, state, message, part.data)
         state, up, loss_K = part.algorithm.client(ctx, state, used, part.data)

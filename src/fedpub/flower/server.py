@@ -96,7 +96,8 @@ def serve_joins(
             try:
                 exchange = LoggedExchange(exchange_with(site), journal, {0: site}.__getitem__, keys)
                 told = finished.join(site, number, exchange, config.terms.deadline)
-                on_line(folder.event(site, "joined", 0, f"it keeps the model {told.get('kept')!r}"))
+                kept = f"it keeps the model {told['kept']!r}" if told.get("kept") else "what it keeps, it does not tell"
+                on_line(folder.event(site, "joined", 0, kept))
             except Exception as error:  # whatever it sent
                 on_line(folder.event(site, "could not join", 0, str(error) or type(error).__name__))
             waiting.remove(site)

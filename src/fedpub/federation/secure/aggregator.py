@@ -79,6 +79,9 @@ class Aggregator:
         """Who has taken the last step so far, whether they are enough or not."""
         return tuple(sorted(self._deposits if self._alive is None else self._masked))
 
+    def depositors(self) -> tuple[int, ...]:
+        return tuple(sorted(self._deposits))
+
     def confirmed(self, number: int, tags: Mapping[int, bytes]) -> None:
         """Step 3: what a survivor has for each of the others."""
         self._check_among(number, self.survivors(), "confirms")

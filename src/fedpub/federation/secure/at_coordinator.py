@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -75,6 +76,7 @@ class SecureSums:
     def __init__(self, run: str, keys: Sequence[str], least: int, folder: Path, requests: Requests) -> None:
         self._run, self._least, self._folder, self._requests = run, least, folder, requests
         self.know(keys)
+        self._accused: Counter[int] = Counter()  # of dealing what does not open, in this attempt
         self._starts: int | None = None  # how many processes of this run have asked for sums before
         self.bytes: dict[int, tuple[int, int]] = {}  # of the last round's exchanges, up and down
 
@@ -83,8 +85,8 @@ class SecureSums:
         self._keys = [bytes.fromhex(key) for key in keys]
 
     def of(self, number: int, groups: Sequence[Group]) -> list[Summed]:
-        """The sums of a round, of those groups that have one."""
-        self.bytes = {}
+        """The sums of a round, of those groups that have one. Before the first round, all members are in theirs."""
+        self.bytes, self._whole = {}, number == 0
         resumed = self._resumed(number, groups)
         found = self._finished(number, resumed)
         pending = [group for group in groups if all(one.group.number != group.number for one in resumed)]
@@ -95,7 +97,7 @@ class SecureSums:
             if not pending:
                 break
             sums = [self._begun(number, attempt, group) for group in pending]
-            pending = []
+            pending, self._accused = [], Counter()
             self._ask_shares(number, sums)
             sums = list(self._enough(number, sums, Aggregator.alive, pending))
             self._ask_masked(number, sums)
@@ -134,6 +136,9 @@ class SecureSums:
                     self._say(None, "left out", number, f"group {one.group.number} has no sum: {printable(error)}")
                     continue
                 found.append(Summed(one.group.number, torch.tensor(one.adding.survivors()), total))
+            for one in [one for one in left if self._is_lost(one)]:
+                left.remove(one)
+                self._say_missing(number, [one.group])
             if left and time.monotonic() > until:
                 names = ", ".join(self._requests.sites[client] for client in left[0].adding.survivors())
                 raise FedpubError(
@@ -143,6 +148,11 @@ class SecureSums:
             if left:
                 time.sleep(PAUSE)
         return found
+
+    def _is_lost(self, one: Sum) -> bool:
+        """Whether too few survivors are still admitted to confirm each other."""
+        left = {*one.adding.survivors()} - {*self._requests.removed}
+        return len(left) < len(one.group.members) // 2 + 1
 
     def _ask_to_reveal(self, number: int, sums: Sequence[Sum]) -> None:
         asked: dict[int, Asked] = {}
@@ -174,6 +184,7 @@ class SecureSums:
             one, fields, _ = asked[client]
             try:
                 if answer.kind != kind:
+                    self._accuse(one, answer.fields.get("culprit"))
                     raise FedpubError(reason_of(answer))
                 check_fields(answer, ANSWERED[kind])
                 if any(answer.fields[same] != fields[same] for same in ("round", "attempt")):
@@ -199,13 +210,27 @@ class SecureSums:
         """The attempts that have not lost too many; the groups of the others are asked again, without those."""
         for one in sums:
             try:
-                there(one.adding)
+                if len(there(one.adding)) < len(one.group.members) and self._whole:
+                    pending.append(one.group)
+                    continue
                 yield one
             except NotEnoughError as error:
-                left = one.adding.present()
+                left = self._left(one)
                 for client in sorted({*one.group.members} - {*left}):
                     self._say(client, "left out", number, f"its part of a sum did not come: {printable(error)}")
                 pending.append(replace(one.group, members=left))
+
+    def _accuse(self, one: Sum, culprit: object) -> None:
+        if type(culprit) is int and culprit in one.group.members:
+            self._accused[culprit] += 1
+
+    def _left(self, one: Sum) -> tuple[int, ...]:
+        """Who is asked again. Where most complain of one member, whose shares do not open, it is left out, not they."""
+        there = one.adding.present()
+        accused = [client for client, count in self._accused.items() if 2 * count > len(one.group.members) - 1]
+        if not accused:
+            return there
+        return tuple(client for client in one.adding.depositors() if client not in accused)
 
     def _say(self, client: int | None, what: str, number: int, why: str) -> None:
         self._requests.event(client, what, number, why)
@@ -216,8 +241,8 @@ class SecureSums:
 
     # What a restart needs
 
-    def _begun(self, number: int, attempt: int, group: Group) -> Sum:
-        keys = tuple(self._keys[one] for one in group.members)
+    def _begun(self, number: int, attempt: int, group: Group, keys: tuple[bytes, ...] = ()) -> Sum:
+        keys = keys or tuple(self._keys[one] for one in group.members)
         terms = Attempt(self._run, number, attempt, group.number, group.members, keys, group.told, group.numbers.layout)
         return Sum(group, terms, Aggregator(terms, self._least))
 
@@ -226,6 +251,7 @@ class SecureSums:
         for one in sums:
             kept = {name: as_tensor(data) for name, data in one.adding.saved().items() if data}
             told = {"round": number, "attempt": one.attempt.attempt, "members": list(one.group.members)}
+            told |= {"keys": [key.hex() for key in one.attempt.keys]}
             write_tensors(self._path(one.group), kept, {RECORD: json.dumps(told)})
 
     def _path(self, group: Group) -> Path:
@@ -241,7 +267,7 @@ class SecureSums:
             held = json.loads(header[RECORD])
             if held["round"] == number:
                 sure = replace(group, members=tuple(held["members"]))
-                begun = self._begun(number, held["attempt"], sure)
+                begun = self._begun(number, held["attempt"], sure, tuple(map(bytes.fromhex, held["keys"])))
                 saved = {name: data.numpy().tobytes() for name, data in flat.items()}
                 adding = Aggregator.restored(begun.attempt, self._least, saved)
                 found.append(Sum(sure, begun.attempt, adding))

@@ -21,6 +21,7 @@ from fedpub.algorithms.sums import Sums
 from fedpub.core.best import rounded_loss
 from fedpub.core.files import write_text
 from fedpub.core.message import Message
+from fedpub.core.printable import printable
 from fedpub.core.tree import Tree
 from fedpub.engine.rounds import measure
 from fedpub.errors import FedpubError
@@ -56,7 +57,7 @@ class Sharing:
     least: Callable[[], int]  # by the site's own policy
     _exchange: Exchange | None = None
     _parties: dict[tuple[int, ...], Party] = field(default_factory=dict)  # of the newest attempt
-    _noted: dict[str, str] = field(default_factory=dict)  # questions of this round, and what they were about
+    _begun: dict[str, str] = field(default_factory=dict)  # attempts of this round, and their terms
     _fresh: tuple[int, Layout, Vector, str] | None = None  # round, and what `_vector` says of it
     _masked: tuple[tuple[int, int], list[int], bytes] | None = None  # attempt, with whom, and the masked vector
 
@@ -94,7 +95,7 @@ class Sharing:
         examples: int = asked.fields["examples"]
         numbers, hidden = of_round(method, ctx, self.part.sites, received, up, examples, values)
         vector, told = numbers.vector(hidden), told_digest(ctx.round, examples, asked.message)
-        self._fresh, self._noted = (ctx.round, numbers.layout, vector, told), {}
+        self._fresh, self._begun = (ctx.round, numbers.layout, vector, told), {}
         return _kept(numbers, vector, told)
 
     def answer(self, asked: Envelope) -> bytes:
@@ -105,20 +106,20 @@ class Sharing:
         party = self._party(asked)
         terms = party.context.hex()
         if asked.kind == "shares":
-            self._note(f"shares {place}", terms)
+            self._begun[place] = terms
             return _answer(asked, "deposit", party.deposit().to_bytes())
-        if self._noted.setdefault(f"shares {place}", terms) != terms:
+        if self._begun.setdefault(place, terms) != terms:
             raise FedpubError(f"attempt {attempt} of round {number} began with other members")
         dealt, alive = content(asked, "dealt"), fields["alive"]
         self._check_few(alive)
-        self._note(f"masked {place}", _digest(terms, alive))
+        self._note(f"masked {place}", _digest(terms, alive, party.vector_digest))
         if self._masked is None or self._masked[:2] != ((number, attempt), alive):
             self._masked = (number, attempt), alive, party.masked(alive, dealt_of(dealt))
         if asked.kind == "masked":
             return _answer(asked, "masked", self._masked[2])
         survivors = fields["survivors"]
         self._check_few(survivors)
-        self._note(f"confirm {place}", _digest(terms, alive, survivors))
+        self._note(f"confirm {place}", _digest(terms, alive, survivors, party.vector_digest))
         confirmed = party.confirmed(survivors)
         if asked.kind == "confirm":
             return _answer(asked, "tags", tags_bytes(confirmed))
@@ -129,10 +130,14 @@ class Sharing:
         """Raise an error unless a question is about the newest attempt of the newest round."""
         if number != self.ledger.newest:
             raise FedpubError(f"the sum of round {number} is asked for, and this site is in round {self.ledger.newest}")
+        if number <= self.ledger.over:
+            raise FedpubError(f"the sums of rounds up to {self.ledger.over} are over")
         given = _attempts(self.ledger.asked, "confirm", number)
         if any(other != attempt for other in given):
             raise FedpubError(f"this site has given its part of the sum of round {number}, which it does once")
-        newest = max(_attempts(self._noted, "shares", number), default=attempt)
+        masked = _attempts(self.ledger.asked, "masked", number)
+        newest = max([*_attempts((f"shares {place}" for place in self._begun), "shares", number), *masked, 0])
+        newest = newest or attempt
         if attempt < newest or (kind != "shares" and attempt != newest):
             raise FedpubError(f"attempt {attempt} of round {number} is void: {newest} is the newest")
 
@@ -145,12 +150,12 @@ class Sharing:
         return max(LEAST_GROUP, self.part.plan.min_group, self.least())
 
     def _note(self, question: str, digest: str) -> None:
-        """Of one kind the ledger has to survive a restart, since nothing is revealed but for confirmed survivors."""
-        if question.startswith("confirm"):
-            self.ledger.check(question, digest)
-            self.ledger.note(question, digest)
-        elif self._noted.setdefault(question, digest) != digest:
-            raise FedpubError(f"{question} was asked before by another message; a site answers each question once")
+        """What is masked for whom, and whose survival is confirmed, is written down before the answer leaves.
+
+        Of two answers of a kind in one attempt a pairwise mask would be known, or two vectors under the same masks.
+        """
+        self.ledger.check(question, digest)
+        self.ledger.note(question, digest)
 
     def _party(self, asked: Envelope) -> Party:
         """The member that this site is in an attempt."""
@@ -173,9 +178,13 @@ class Sharing:
         path = self.folder / PEERS
         if not path.is_file():
             raise FedpubError("this site has not met the others of the run yet; begin the run again")
-        keys = json.loads(path.read_text(encoding="utf-8"))["keys"]
+        held = json.loads(path.read_text(encoding="utf-8"))
+        keys, names, peers = held["keys"], held["names"], prepared(self.identity).peers()
         if not all(one < len(keys) for one in members):
             raise FedpubError(f"a group has the site number {max(members)}, and the run has {len(keys)} sites")
+        for name in (names[one] for one in members if one != self.part.client):
+            if name not in peers:
+                raise FedpubError(f"this site does not trust {printable(name)} any more, so it shares no sum with it")
         return tuple(bytes.fromhex(keys[one]) for one in members)
 
     def _vector(self, number: int) -> tuple[Layout, Vector, str]:

@@ -47,6 +47,7 @@ class Party:
         self._vector = vector
         self._around = neighbours(attempt)[number]
         digest = hashlib.sha256(packed(attempt.layout, vector)).digest()
+        self.vector_digest = digest.hex()
         self._self_mask = self._secret(SELF, digest)
         self._box_key = self._secret(BOX, b"")
         self._alive: tuple[int, ...] | None = None
