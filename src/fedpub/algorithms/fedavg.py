@@ -27,7 +27,7 @@ class FedAvg(OneMean):
         return frozenset({"weights", "size"})
 
     def secured(self) -> Algorithm:
-        if type(self).server is not FedAvg.server:
+        if type(self).server is not FedAvg.server and type(self).summed is FedAvg.summed:
             return Algorithm.secured(self)  # a server step of its own may be no mean
         return self
 

@@ -129,7 +129,7 @@ def answer_join(part: Part, asked: Envelope, folder: Path, keep: Callable[[Tree,
     shares = dict(asked.fields["nearest"])
     done = Joined(part.site, 2 * EPOCHS, part.ctx.task.metric_title, results["alone"], results["joined"], kept, shares)
     write_text(folder / RESULT, json.dumps(done.__dict__, indent=2) + "\n")
-    if part.plan.secure:  # how well its model is stays at home, as in the rounds
+    if part.ctx.secure:  # how well its model is stays at home, as in the rounds
         return Envelope("join", {"site": part.site, "kept": ""})
     return Envelope("join", done.__dict__)
 

@@ -16,15 +16,20 @@ import scipy.sparse as sp
 import torch
 
 from fedpub.algorithms import FedPub
+from fedpub.algorithms.communities import communities as grouped
+from fedpub.algorithms.fedpub_plus.standing import FUNCTION, ROUNDS_ALONE
 from fedpub.algorithms.similarity import label_similarity
+from fedpub.attacks.battery import class_shares_by_embedding
 from fedpub.attacks.directory import all_findings
 from fedpub.attacks.replay import played
+from fedpub.attacks.scores import adjusted_rand
 from fedpub.core.best import Best
 from fedpub.core.message import Message
 from fedpub.core.tree import State, Tree, select, state_map, tree, tree_map
 from fedpub.data.clients.partition import Partition
 from fedpub.data.clients.statistics import label_counts
 from fedpub.data.graph import Graph
+from fedpub.data.synthetic import SYNTHETIC
 from fedpub.engine.setup import set_up
 from fedpub.engine.simulate import Federation, simulate
 from fedpub.experiment import Plan
@@ -135,6 +140,23 @@ def _first_round(algorithm: FedPub, plan: Plan, federation: Federation) -> tuple
     return select({"weights": measured.snapshot.server["weights"]}, data.ids_K), up, own
 
 
+def leaked(plan: Plan, ready: Prepared) -> dict[str, Any]:
+    """What functional embeddings tell of the clients' classes, and which communities they show to the server."""
+    case, _ = played(plan, ready, min(plan.rounds, ROUNDS_ALONE + 1))
+    (finding,) = class_shares_by_embedding(case)
+    told_KD = torch.stack([tree(told[-1][1][FUNCTION])["change"][0] for _, told in sorted(case.notebook.told.items())])
+    found_K = grouped(told_KD, plan.min_group)
+    true = [number for number, size in enumerate(sizes_of(plan.dataset)) for _ in range(size)]
+    assert case.truth is not None
+    true_K = torch.tensor(true) if true else case.truth.shares.nan_to_num(0).argmax(1)
+    return {"score": finding.score, "guess": finding.guess, "groups": adjusted_rand(found_K, true_K)}
+
+
+def sizes_of(dataset: str) -> tuple[int, ...]:
+    """Of the true communities of a built-in graph, in clients."""
+    return tuple(SYNTHETIC[dataset].subgraphs) if dataset in SYNTHETIC else ()
+
+
 def attacked(plan: Plan, ready: Prepared) -> dict[str, Any]:
     """What a curious coordinator learns, by every attack."""
     case, shadow = played(plan, ready, plan.rounds)
@@ -143,6 +165,7 @@ def attacked(plan: Plan, ready: Prepared) -> dict[str, Any]:
 
 LOOKS: dict[str, Callable[[Plan, Prepared], dict[str, Any]]] = {
     "attacked": attacked,
+    "leaked": leaked,
     "clients": clients,
     "float16": partial(rounded, precision="float16"),
     "int8": partial(rounded, precision="int8"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedpub.paper import attacks, beyond, costs, differences, hops, main, pareto, secure, structure, variants
+from fedpub.paper import attacks, beyond, costs, differences, hops, main, noise, pareto, secure, structure, variants
 from fedpub.paper.recipe import Recipe
 
 RECIPES: dict[str, Recipe] = {
@@ -44,4 +44,5 @@ RECIPES: dict[str, Recipe] = {
     "more-communities": beyond.Community(),
     "more-attacks": attacks.Attacks(),
     "more-secure": secure.Secure(),
+    "more-noise": noise.Noise(),
 }
