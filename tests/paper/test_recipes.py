@@ -65,6 +65,7 @@ def generous(one: Experiment) -> dict[str, Any]:
     square = pairs[0].tolist()
     seen = {"label_similarity": square, "missing": square, "community": [0, 1] * 10, "seconds": 1.0, "values": 1}
     seen |= dict.fromkeys(("similar", "dissimilar", "own", "neighbour"), 0.5)
+    seen |= {"score": 0.9, "guess": 0.5, "groups": 1.0}
     seen["findings"] = [{"attack": "a", "measure": "b", "score": 0.9, "guess": 0.5, "worst": 1.0}]
     rows = [Row(number, 1.0, {"test": [0.5]}) for number in (1, 2)]
     return said | {"per_client_test": [0.5] * 50, "relation": pairs, "rows": rows, "seen": said | seen}
