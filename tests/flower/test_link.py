@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import json
@@ -928,10 +929,16 @@ def test_an_app_that_the_coordinator_hands_out_does_not_run_at_a_site(deployed, 
         with Gate("127.0.0.1", CoordinatorConfig.load(folder).port, link, folder):
             flwr, log = beside / "flwr", tmp_path / "flwr.log"
             wait_for(lambda: "Uvicorn running" in (tmp_path / "superlink.log").read_text())
-            for words in (["supernode", "register", tmp_path / "site.pub", "here"], ["run", app, "here"]):
-                assert start([flwr, *words], log, env).wait(300) == 0, log.read_text()
+            words = ["supernode", "register", tmp_path / "site.pub", "here"]
+            assert start([flwr, *words], log, env).wait(300) == 0, log.read_text()
             running.append(start_site(site))
-            wait_for(lambda: replies.is_file() and len(replies.read_text().splitlines()) == 3)
+            for _ in range(4):  # now and then Flower's link loses an object of a reply, which then never comes
+                replies.unlink(missing_ok=True)
+                assert start([flwr, "run", app, "here"], log, env).wait(300) == 0, log.read_text()
+                with contextlib.suppress(AssertionError):
+                    wait_for(lambda: replies.is_file() and len(replies.read_text().splitlines()) == 3, 60)
+                    break
+            assert len(replies.read_text().splitlines()) == 3
             assert running[-1].poll() is None, "the site lives"
     finally:
         stop(running)
