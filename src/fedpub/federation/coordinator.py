@@ -211,7 +211,7 @@ class Coordinator:
         known: Known,
         sizes: dict[int, tuple[int, int]],
     ) -> dict[int, Answer]:
-        """Ask for the sums; the answers of the sites that are in one, or in a group too small for one."""
+        """Ask for the sums; the answers of the sites that are in one, or in a group that has none."""
         sums = self._sums
         sums.know(self._known.keys)
         w0, ids = self.first_weights(known), torch.tensor(sorted(answers), dtype=torch.int64)

@@ -78,9 +78,9 @@ class Preparation:
         requests.ask_all("peers", lambda _: introduction)
         names = (*ctx.task.metrics, "sparsity")
         numbers, _ = of_first(ctx, len(known.sites), unknown(names), (0, 0, 0))
-        sums = SecureSums(self.run, keys, self.plan.min_group, self.folder, requests)
         until = time.monotonic() + requests.terms.patience
-        while not (found := sums.of(0, [Group(0, tuple(requests.everyone), "", numbers)])):
+        group = Group(0, tuple(requests.everyone), "", numbers)
+        while not (found := SecureSums(self.run, keys, self.plan.min_group, self.folder, requests).of(0, [group])):
             if time.monotonic() > until:
                 raise FedpubError(
                     "the first sum, of all sites' examples, needs every site, and some do not answer; start them, then "
