@@ -131,7 +131,7 @@ TABLE = (
     M(
         "plus-huge-loss",
         "algorithms/fedpub_plus/method.py",
-        "told_KM[:, BESIDE_LOSS:].clamp(max=MOST)",
+        "told_KM[:, BESIDE_LOSS:].clamp(max=LARGEST)",
         "told_KM[:, BESIDE_LOSS:]",
         "algorithms/test_fedpub_plus.py::test_losses_that_are_too_large_to_be_added_stop_nobody",
     ),

@@ -23,6 +23,7 @@ from fedpub.core.optim import BETA1, BETA2
 from fedpub.core.tree import State, Tree, for_each, tree, tree_map
 
 FARTHEST = (1 - BETA1) / (1 - BETA2) ** 0.5  # one step of Adam, in learning rates
+LARGEST = 1e6  # that a loss or an error of a client counts
 BATCHES = 32  # steps of an epoch that count, if training is in batches
 
 

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from fedpub.algorithms.context import Context
 from fedpub.algorithms.protocol import Notes
-from fedpub.algorithms.sums import Hidden, Summed, Sums, reach, sums_of
+from fedpub.algorithms.sums import LARGEST, Hidden, Summed, Sums, reach, sums_of
 from fedpub.core.message import Message
 from fedpub.core.tree import State, Tree
 from fedpub.engine.size import message_bytes
@@ -32,7 +32,6 @@ from fedpub.tasks import is_amount
 from fedpub.tasks.base import Task
 
 LEVELS = 2**9  # steps on either side of zero that a client has at least
-LARGEST = 1e6  # that a loss or an error counts
 REPORT = "report"  # numbers that every client adds besides those of its method
 
 
@@ -57,7 +56,7 @@ class Block:
         return self.count * self.bits // 8
 
     def words(self, leaf: Tensor) -> Tensor:
-        """[K, ...] as whole numbers, [K, W], in the order of bits that `modulo` has."""
+        """[K, ...] as words, [K, W]: whole numbers modulo 2^bits."""
         value = leaf.double().clamp(-self.bound, self.bound) * self.scale
         return self.modulo(value.round().to(torch.int64).reshape(len(leaf), -1))
 

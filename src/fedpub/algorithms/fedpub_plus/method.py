@@ -73,7 +73,7 @@ from fedpub.algorithms.fedpub_plus.state import (
 from fedpub.algorithms.masks import MASK, first_masks, forget_unseen, with_masks
 from fedpub.algorithms.measures import common_proxy, noisy
 from fedpub.algorithms.protocol import Algorithm, Context, Notes
-from fedpub.algorithms.sums import Hidden, Summed
+from fedpub.algorithms.sums import LARGEST, Hidden, Summed
 from fedpub.algorithms.training import optimiser_of, train
 from fedpub.core.message import SENT, Message
 from fedpub.core.optim import adam_init
@@ -97,7 +97,6 @@ from fedpub.models.proxy import BLOCK_NODES, BLOCKS
 from fedpub.tasks import Task
 
 SCARCE = 0.1  # training examples per input feature at which masks learn at half speed
-MOST = 1e6  # that a client's loss counts
 NODES = BLOCKS * BLOCK_NODES  # of the random graph
 
 
@@ -315,7 +314,7 @@ class FedPubPlus(Algorithm):
             if bool(share.any()):
                 done[name] = averaged(share, up.tree("weights"), up.sent, tree(server[name]))
         told_KM = up.tensor("scores")
-        told_KM = torch.cat([told_KM[:, :BESIDE_LOSS].clamp(max=1), told_KM[:, BESIDE_LOSS:].clamp(max=MOST)], 1)
+        told_KM = torch.cat([told_KM[:, :BESIDE_LOSS].clamp(max=1), told_KM[:, BESIDE_LOSS:].clamp(max=LARGEST)], 1)
         done["scores"] = tensor(server["scores"]).index_copy(0, ids, told_KM)
         alone = torch.nonzero(phase_K == ALONE).flatten()
         if len(alone):
@@ -343,10 +342,9 @@ class FedPubPlus(Algorithm):
     ) -> tuple[State, Notes]:
         ids = ids.to(tensor(server["alone"]).device)
         phase_K, done = phases(server)[ids], from_sums(ctx, server, found)
-        if bool((phase_K == ALONE).any()):
-            done |= heard(
-                self.min_group, done, ids[phase_K == ALONE], clear.select(torch.nonzero(phase_K == ALONE)[:, 0])
-            )
+        alone = torch.nonzero(phase_K == ALONE).flatten()
+        if len(alone):
+            done |= heard(self.min_group, done, ids[alone], clear.select(alone))
         if on_trial(server, phase_K):
             done |= tried(done, compared(found))
         unknown_KM = no_scores(len(ids), USED + 1, ids.device)

@@ -27,11 +27,10 @@ from fedpub.algorithms.fedpub_plus.standing import (
     WITH_EVERYONE,
     phases,
 )
-from fedpub.algorithms.sums import Hidden, Summed, steps_of, within
+from fedpub.algorithms.sums import LARGEST, Hidden, Summed, steps_of, within
 from fedpub.core.message import Message
 from fedpub.core.tree import State, Tree, tensor, tree
 
-LARGEST = 1e6  # that a client's loss counts
 FIRST_COMMUNITY = 2  # groups: 0 are those who are alone, 1 is everyone, then come the communities
 
 

@@ -1,4 +1,4 @@
-"""What the server of FED-PUB-plus knows: who is in which community, and which average goes on.
+"""What the server of FED-PUB-plus knows: who is in which community, and which average continues.
 
 Axes: K clients, G communities, D numbers that describe a client, M columns of scores.
 """
@@ -83,7 +83,7 @@ def unscored(server: State, ids: Tensor) -> State:
 
 
 def on_trial(server: State, phase_K: Tensor) -> bool:
-    """Whether it is not decided yet which average goes on."""
+    """Whether it is not decided yet which average continues."""
     return not int(tensor(server["decided"])) and groups(server) > 1 and bool((phase_K != ALONE).any())
 
 
